@@ -1,0 +1,1 @@
+//! Load generators and the floors they are held against.

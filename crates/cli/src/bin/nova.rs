@@ -1,0 +1,3 @@
+//! The `nova` binary.
+
+fn main() {}

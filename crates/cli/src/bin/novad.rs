@@ -1,0 +1,3 @@
+//! The `novad` binary.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The background: buckets, kept behind the store.

@@ -1,0 +1,1 @@
+//! One shard a core: sequences, fences, commits and serves the wire.

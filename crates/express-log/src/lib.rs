@@ -1,0 +1,1 @@
+//! Makes batches durable on NVMe in order and finds its tail again after a crash.

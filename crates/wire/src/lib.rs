@@ -1,0 +1,1 @@
+//! Every byte that leaves a core, and the plain values that shards and control exchange.
