@@ -1,1 +1,3 @@
 //! The background: buckets, kept behind the store.
+
+pub mod store;
