@@ -1,1 +1,27 @@
 //! Every byte that leaves a core, and the plain values that shards and control exchange.
+//!
+//! This is the floor of nova: no I/O, no clock, no async. Byte layouts ([`frame`], [`batch`], [`entry`],
+//! [`log_frame`], [`segment`], [`superblock`]) are one file each with a golden test; values that cross a
+//! boundary inside a star stand in [`handoff`]; what may go wrong stands in [`reason`].
+
+pub mod archive;
+pub mod batch;
+pub mod bucket;
+pub mod config;
+pub mod crc;
+pub mod entry;
+pub mod frame;
+pub mod handoff;
+pub mod hot;
+pub mod ids;
+pub mod limits;
+pub mod log_frame;
+pub mod message;
+pub mod names;
+pub mod reason;
+pub mod refusal;
+pub mod segment;
+pub mod slot;
+pub mod superblock;
+
+mod bytes;

@@ -1,0 +1,593 @@
+//! What a log, a chunk and a reader's frame are made of: a stream's batches and verbs, each with its place.
+//!
+//! An entry starts with its kind, its own length, and the stream's (id, epoch, rev): state is the fold of entries by
+//! (epoch, rev), and what is at or below the applied rev is ignored. A batch entry is the leader's head, the batch as its
+//! producer encoded it, and an optional effect that applies with it; a verb entry sums all of itself.
+//!
+//! Batch entry, little-endian:
+//!
+//! | at | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | kind, 1 |
+//! | 1 | 1 | flags: 1 capped at arrival, 2 producer stamps count, 4 one-shot key |
+//! | 2 | 2 | records |
+//! | 4 | 4 | length of the entry |
+//! | 8 | 16 | stream id |
+//! | 24 | 8 | epoch |
+//! | 32 | 8 | rev |
+//! | 40 | 8 | first sequence number |
+//! | 48 | 8 | arrival, milliseconds |
+//! | 56 | 8 | stamp of the record before, milliseconds |
+//! | 64 | 8 | stamp of the last record, milliseconds |
+//! | 72 | 8 | producer id, 0 is none |
+//! | 80 | 8 | producer's batch number |
+//! | 88 | 4 | session epoch |
+//! | 92 | 4 | length of the batch |
+//! | 96 | 4 | CRC-32C of the batch |
+//! | 100 | 4 | length of the effect |
+//! | 104 | 4 | CRC-32C of the effect |
+//! | 108 | 4 | CRC-32C of the 108 bytes before |
+//!
+//! Verb entry: kind (1), zero (3), length of the entry (4), stream id (16), epoch (8), rev (8), the verb's fields,
+//! CRC-32C of all before (4).
+
+use crate::batch::{BatchError, VerifiedBatch};
+use crate::bytes::{array, i64_at, put_i64, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+use crate::config::{CONFIG_BYTES, ConfigError, StreamConfig, TimestampingMode};
+use crate::crc::crc32c;
+use crate::ids::{BatchNo, BucketId, Epoch, Position, ProducerId, Rev, SeqNum, StreamId};
+use crate::limits::{BATCH_BYTES_MAX, FENCING_TOKEN_BYTES_MAX, KEY_BYTES_MAX};
+use crate::names::{FencingToken, Key, NameError};
+
+/// Bytes of a batch entry before its batch.
+pub const BATCH_HEAD_BYTES: usize = 112;
+/// Bytes of a verb entry before its fields.
+const VERB_HEAD_BYTES: usize = 40;
+const SUM_BYTES: usize = 4;
+const CREATE_FIXED_BYTES: usize = 16 + 8 + CONFIG_BYTES;
+
+/// Longest entry, in bytes.
+pub const ENTRY_BYTES_MAX: usize = BATCH_HEAD_BYTES + BATCH_BYTES_MAX + 1 + FENCING_TOKEN_BYTES_MAX;
+
+const KIND_BATCH: u8 = 1;
+const KIND_CREATE: u8 = 2;
+const KIND_FENCE: u8 = 3;
+const KIND_TRIM: u8 = 4;
+const KIND_RECONFIGURE: u8 = 5;
+const KIND_DELETE: u8 = 6;
+const KIND_GAP: u8 = 7;
+
+const FLAG_CAPPED: u8 = 1;
+const FLAG_CLIENT_STAMPS: u8 = 2;
+const FLAG_ONE_SHOT: u8 = 4;
+
+const EFFECT_TOKEN: u8 = 1;
+const EFFECT_TRIM: u8 = 2;
+
+/// Why bytes are no entry.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EntryError {
+    /// Fewer bytes than the entry says it has, or than any has.
+    #[error("an entry of {bytes} bytes where {bytes_needed} are needed")]
+    Short {
+        /// Bytes there are.
+        bytes: usize,
+        /// Bytes there should be.
+        bytes_needed: usize,
+    },
+    /// A kind this build doesn't know.
+    #[error("entry kind {found} is unknown")]
+    Kind {
+        /// The kind found.
+        found: u8,
+    },
+    /// A sum that doesn't match.
+    #[error(
+        "the {what} of an entry is damaged: its checksum is {found:08x}, its bytes sum to {computed:08x}"
+    )]
+    Checksum {
+        /// Which part.
+        what: &'static str,
+        /// What stands there.
+        found: u32,
+        /// What the bytes give.
+        computed: u32,
+    },
+    /// Lengths that contradict each other.
+    #[error("the lengths of an entry contradict each other: {what}")]
+    Length {
+        /// Which.
+        what: &'static str,
+    },
+    /// A name inside is none.
+    #[error("an entry is wrong: {0}")]
+    Name(#[from] NameError),
+    /// A configuration inside is none.
+    #[error("an entry is wrong: {0}")]
+    Config(#[from] ConfigError),
+    /// The batch inside is none.
+    #[error("an entry is wrong: {0}")]
+    Batch(#[from] BatchError),
+}
+
+/// Which stream an entry belongs to, and where it stands in that stream's order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The stream.
+    pub stream_id: StreamId,
+    /// The tenure of the leader that wrote it.
+    pub slot_epoch: Epoch,
+    /// Its place among the stream's batches and verbs.
+    pub rev: Rev,
+}
+
+/// How the records of a batch get their stamps: the same everywhere, from what its head says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamping {
+    /// When the batch arrived, in milliseconds.
+    pub arrival_ms: i64,
+    /// The stamp of the record before it, below which none may fall.
+    pub previous_ms: i64,
+    /// Whether a producer's stamp is capped at the arrival.
+    pub capped: bool,
+    /// Whether a producer's stamps count at all.
+    pub client_stamps: bool,
+}
+
+impl Stamping {
+    /// How a stream of this mode stamps a batch.
+    #[must_use]
+    #[inline]
+    pub fn of(config: &StreamConfig, arrival_ms: i64, previous_ms: i64) -> Self {
+        Self {
+            arrival_ms,
+            previous_ms,
+            capped: !config.timestamping.uncapped,
+            client_stamps: config.timestamping.mode != TimestampingMode::Arrival,
+        }
+    }
+
+    /// The effective stamp of a record after one stamped `previous_ms`.
+    #[must_use]
+    #[inline]
+    pub fn effective(&self, client: Option<i64>, previous_ms: i64) -> i64 {
+        let stamp = match client.filter(|_| self.client_stamps) {
+            Some(client) if self.capped => client.min(self.arrival_ms),
+            Some(client) => client,
+            None => self.arrival_ms,
+        };
+        stamp.max(previous_ms)
+    }
+
+    /// The effective stamp of a batch's last record.
+    #[must_use]
+    #[inline]
+    pub fn last(&self, batch: &VerifiedBatch<'_>) -> i64 {
+        if batch.has_no_stamps() {
+            return self.effective(None, self.previous_ms);
+        }
+        (0..batch.records()).fold(self.previous_ms, |previous, record| {
+            self.effective(batch.stamp(record), previous)
+        })
+    }
+}
+
+/// Who numbered a batch, for dedupe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Numbered {
+    /// The producer; [`ProducerId::ZERO`] is nobody.
+    pub producer: ProducerId,
+    /// Its number for the batch.
+    pub no: BatchNo,
+    /// Whether the two together are the key of a one-shot rather than a session's count.
+    pub one_shot: bool,
+}
+
+/// The leader's head of a batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchHead {
+    /// Stream, epoch, rev.
+    pub place: Place,
+    /// The sequence number of its first record.
+    pub first: SeqNum,
+    /// How many records it has.
+    pub records: u16,
+    /// How they are stamped.
+    pub stamping: Stamping,
+    /// The effective stamp of its last record.
+    pub last_ms: i64,
+    /// Who numbered it.
+    pub numbered: Numbered,
+    /// The writer session's epoch among those of its stream.
+    pub session_epoch: u32,
+    /// The CRC-32C of the batch.
+    pub batch_crc: u32,
+}
+
+impl BatchHead {
+    /// One past its last record, with that record's stamp.
+    #[must_use]
+    #[inline]
+    pub fn end(&self) -> Position {
+        Position::new(self.first.after(u64::from(self.records)), self.last_ms)
+    }
+}
+
+/// What applies together with a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Installs a fencing token; the empty one clears.
+    InstallToken(FencingToken),
+    /// Moves the trim point.
+    Trim(SeqNum),
+}
+
+impl Effect {
+    /// Its bytes: 1 and the token, or 2 and the sequence number (u64, little-endian).
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::InstallToken(token) => [&[EFFECT_TOKEN], token.as_str().as_bytes()].concat(),
+            Self::Trim(to) => [&[EFFECT_TRIM][..], &to.get().to_le_bytes()].concat(),
+        }
+    }
+
+    /// The effect of these bytes.
+    ///
+    /// # Errors
+    /// [`EntryError`] when they are none.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, EntryError> {
+        match bytes.split_first() {
+            Some((&EFFECT_TOKEN, token)) => {
+                Ok(Self::InstallToken(FencingToken::from_bytes(token)?))
+            }
+            Some((&EFFECT_TRIM, to)) if to.len() == 8 => Ok(Self::Trim(SeqNum::new(u64_at(to, 0)))),
+            _ => Err(EntryError::Length { what: "its effect" }),
+        }
+    }
+}
+
+/// Bytes of the entry of a batch of `batch_bytes` without an effect.
+#[must_use]
+#[inline]
+pub const fn batch_entry_bytes(batch_bytes: usize) -> usize {
+    BATCH_HEAD_BYTES + batch_bytes
+}
+
+/// Writes the entry of a batch without an effect into `out`, which is exactly [`batch_entry_bytes`] long.
+///
+/// # Panics
+/// When `out` has another length.
+#[inline]
+pub fn encode_batch(head: &BatchHead, batch: &[u8], out: &mut [u8]) {
+    assert_eq!(
+        out.len(),
+        batch_entry_bytes(batch.len()),
+        "room for exactly this entry"
+    );
+    encode_head(head, batch.len(), &[], out);
+    out[BATCH_HEAD_BYTES..].copy_from_slice(batch);
+}
+
+/// The entry of a batch with an effect.
+#[must_use]
+pub fn encode_batch_with(head: &BatchHead, batch: &[u8], effect: &Effect) -> Vec<u8> {
+    let bytes = effect.to_bytes();
+    let mut out = vec![0; batch_entry_bytes(batch.len()) + bytes.len()];
+    encode_head(head, batch.len(), &bytes, &mut out);
+    out[BATCH_HEAD_BYTES..BATCH_HEAD_BYTES + batch.len()].copy_from_slice(batch);
+    out[BATCH_HEAD_BYTES + batch.len()..].copy_from_slice(&bytes);
+    out
+}
+
+#[inline]
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "callers hold batches of at most BATCH_BYTES_MAX"
+)]
+fn encode_head(head: &BatchHead, batch_bytes: usize, effect: &[u8], out: &mut [u8]) {
+    let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+    let entry_bytes = out.len() as u32;
+    out[0] = KIND_BATCH;
+    out[1] = flag(head.stamping.capped, FLAG_CAPPED)
+        | flag(head.stamping.client_stamps, FLAG_CLIENT_STAMPS)
+        | flag(head.numbered.one_shot, FLAG_ONE_SHOT);
+    put_u16(out, 2, head.records);
+    put_u32(out, 4, entry_bytes);
+    put_place(out, head.place);
+    put_u64(out, 40, head.first.get());
+    put_i64(out, 48, head.stamping.arrival_ms);
+    put_i64(out, 56, head.stamping.previous_ms);
+    put_i64(out, 64, head.last_ms);
+    put_u64(out, 72, head.numbered.producer.get());
+    put_u64(out, 80, head.numbered.no.get());
+    put_u32(out, 88, head.session_epoch);
+    put_u32(out, 92, batch_bytes as u32);
+    put_u32(out, 96, head.batch_crc);
+    put_u32(out, 100, effect.len() as u32);
+    put_u32(out, 104, if effect.is_empty() { 0 } else { crc32c(effect) });
+    let sum = crc32c(&out[..108]);
+    put_u32(out, 108, sum);
+}
+
+#[inline]
+fn put_place(out: &mut [u8], place: Place) {
+    out[8..24].copy_from_slice(&place.stream_id.to_bytes());
+    put_u64(out, 24, place.slot_epoch.get());
+    put_u64(out, 32, place.rev.get());
+}
+
+#[inline]
+fn place_at(bytes: &[u8]) -> Place {
+    Place {
+        stream_id: StreamId::from_bytes(array(bytes, 8)),
+        slot_epoch: Epoch::new(u64_at(bytes, 24)),
+        rev: Rev::new(u64_at(bytes, 32)),
+    }
+}
+
+/// What a verb did to its stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verb {
+    /// Made it.
+    Create {
+        /// In which bucket.
+        bucket: BucketId,
+        /// Under which key.
+        key: Key,
+        /// With which configuration.
+        config: StreamConfig,
+        /// When, in milliseconds since the Unix epoch.
+        created_at_ms: i64,
+    },
+    /// Installed a token; the empty one clears.
+    Fence {
+        /// The token.
+        token: FencingToken,
+    },
+    /// Moved the trim point.
+    Trim {
+        /// To here.
+        to: SeqNum,
+    },
+    /// Changed the configuration.
+    Reconfigure {
+        /// To this.
+        config: StreamConfig,
+    },
+    /// Deleted it.
+    Delete,
+    /// Gave up the records of `from..to`, which are lost.
+    Gap {
+        /// First lost.
+        from: SeqNum,
+        /// One past the last lost.
+        to: SeqNum,
+    },
+}
+
+impl Verb {
+    fn code(&self) -> u8 {
+        match self {
+            Self::Create { .. } => KIND_CREATE,
+            Self::Fence { .. } => KIND_FENCE,
+            Self::Trim { .. } => KIND_TRIM,
+            Self::Reconfigure { .. } => KIND_RECONFIGURE,
+            Self::Delete => KIND_DELETE,
+            Self::Gap { .. } => KIND_GAP,
+        }
+    }
+
+    /// The verb's entry.
+    #[must_use]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a verb's fields are at most a key and a configuration"
+    )]
+    pub fn encode(&self, place: Place) -> Vec<u8> {
+        let mut out = vec![0; VERB_HEAD_BYTES];
+        out[0] = self.code();
+        put_place(&mut out, place);
+        match self {
+            Self::Create {
+                bucket,
+                key,
+                config,
+                created_at_ms,
+            } => {
+                out.extend_from_slice(&bucket.to_bytes());
+                out.extend_from_slice(&created_at_ms.to_le_bytes());
+                out.extend_from_slice(&config.to_bytes());
+                out.extend_from_slice(key.as_str().as_bytes());
+            }
+            Self::Fence { token } => out.extend_from_slice(token.as_str().as_bytes()),
+            Self::Trim { to } => out.extend_from_slice(&to.get().to_le_bytes()),
+            Self::Reconfigure { config } => out.extend_from_slice(&config.to_bytes()),
+            Self::Delete => {}
+            Self::Gap { from, to } => {
+                out.extend_from_slice(&from.get().to_le_bytes());
+                out.extend_from_slice(&to.get().to_le_bytes());
+            }
+        }
+        let entry_bytes = (out.len() + SUM_BYTES) as u32;
+        put_u32(&mut out, 4, entry_bytes);
+        let sum = crc32c(&out);
+        out.extend_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    fn decode(kind: u8, fields: &[u8]) -> Result<Self, EntryError> {
+        let exactly = |bytes: usize, what| {
+            if fields.len() == bytes {
+                Ok(())
+            } else {
+                Err(EntryError::Length { what })
+            }
+        };
+        match kind {
+            KIND_CREATE
+                if fields.len() > CREATE_FIXED_BYTES
+                    && fields.len() <= CREATE_FIXED_BYTES + KEY_BYTES_MAX =>
+            {
+                Ok(Self::Create {
+                    bucket: BucketId::from_bytes(array(fields, 0)),
+                    created_at_ms: i64_at(fields, 16),
+                    config: StreamConfig::from_bytes(&array(fields, 24))?,
+                    key: Key::from_bytes(&fields[CREATE_FIXED_BYTES..])?,
+                })
+            }
+            KIND_CREATE => Err(EntryError::Length { what: "a create" }),
+            KIND_FENCE => Ok(Self::Fence {
+                token: FencingToken::from_bytes(fields)?,
+            }),
+            KIND_TRIM => exactly(8, "a trim").map(|()| Self::Trim {
+                to: SeqNum::new(u64_at(fields, 0)),
+            }),
+            KIND_RECONFIGURE => {
+                exactly(CONFIG_BYTES, "a reconfigure")?;
+                Ok(Self::Reconfigure {
+                    config: StreamConfig::from_bytes(&array(fields, 0))?,
+                })
+            }
+            KIND_DELETE => exactly(0, "a delete").map(|()| Self::Delete),
+            KIND_GAP => {
+                exactly(16, "a gap")?;
+                Ok(Self::Gap {
+                    from: SeqNum::new(u64_at(fields, 0)),
+                    to: SeqNum::new(u64_at(fields, 8)),
+                })
+            }
+            found => Err(EntryError::Kind { found }),
+        }
+    }
+}
+
+/// An entry in place; its head, verb and effect are checked, its batch when asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Entry<'a> {
+    /// Records.
+    Batch {
+        /// The leader's head.
+        head: BatchHead,
+        /// The batch as its producer encoded it, not yet checked.
+        batch: &'a [u8],
+        /// What applies with it.
+        effect: Option<Effect>,
+    },
+    /// A verb.
+    Verb {
+        /// Stream, epoch, rev.
+        place: Place,
+        /// What it did.
+        verb: Verb,
+    },
+}
+
+impl<'a> Entry<'a> {
+    /// The entry at the start of `bytes`, and how many bytes it takes.
+    ///
+    /// # Errors
+    /// [`EntryError`] of the first thing that is wrong.
+    pub fn decode(bytes: &'a [u8]) -> Result<(Self, usize), EntryError> {
+        let short = |bytes_needed| EntryError::Short {
+            bytes: bytes.len(),
+            bytes_needed,
+        };
+        if bytes.len() < VERB_HEAD_BYTES + SUM_BYTES {
+            return Err(short(VERB_HEAD_BYTES + SUM_BYTES));
+        }
+        let entry_bytes = u32_at(bytes, 4) as usize;
+        let entry = bytes.get(..entry_bytes).ok_or_else(|| short(entry_bytes))?;
+        if entry_bytes < VERB_HEAD_BYTES + SUM_BYTES {
+            return Err(EntryError::Length { what: "its own" });
+        }
+        let decoded = if entry[0] == KIND_BATCH {
+            decode_batch(entry)?
+        } else {
+            decode_verb(entry)?
+        };
+        Ok((decoded, entry_bytes))
+    }
+
+    /// Stream, epoch, rev.
+    #[must_use]
+    pub const fn place(&self) -> Place {
+        match self {
+            Self::Batch { head, .. } => head.place,
+            Self::Verb { place, .. } => *place,
+        }
+    }
+}
+
+fn check(what: &'static str, found: u32, computed: u32) -> Result<(), EntryError> {
+    if found == computed {
+        Ok(())
+    } else {
+        Err(EntryError::Checksum {
+            what,
+            found,
+            computed,
+        })
+    }
+}
+
+fn decode_batch(entry: &[u8]) -> Result<Entry<'_>, EntryError> {
+    if entry.len() < BATCH_HEAD_BYTES {
+        return Err(EntryError::Short {
+            bytes: entry.len(),
+            bytes_needed: BATCH_HEAD_BYTES,
+        });
+    }
+    check("head", u32_at(entry, 108), crc32c(&entry[..108]))?;
+    let (batch_bytes, effect_bytes) = (u32_at(entry, 92) as usize, u32_at(entry, 100) as usize);
+    if entry.len() != BATCH_HEAD_BYTES + batch_bytes + effect_bytes {
+        return Err(EntryError::Length {
+            what: "batch and effect",
+        });
+    }
+    let (batch, effect) = entry[BATCH_HEAD_BYTES..].split_at(batch_bytes);
+    let effect = if effect.is_empty() {
+        None
+    } else {
+        check("effect", u32_at(entry, 104), crc32c(effect))?;
+        Some(Effect::from_bytes(effect)?)
+    };
+    let flag = |bit| entry[1] & bit != 0;
+    let head = BatchHead {
+        place: place_at(entry),
+        first: SeqNum::new(u64_at(entry, 40)),
+        records: u16_at(entry, 2),
+        stamping: Stamping {
+            arrival_ms: i64_at(entry, 48),
+            previous_ms: i64_at(entry, 56),
+            capped: flag(FLAG_CAPPED),
+            client_stamps: flag(FLAG_CLIENT_STAMPS),
+        },
+        last_ms: i64_at(entry, 64),
+        numbered: Numbered {
+            producer: ProducerId::new(u64_at(entry, 72)),
+            no: BatchNo::new(u64_at(entry, 80)),
+            one_shot: flag(FLAG_ONE_SHOT),
+        },
+        session_epoch: u32_at(entry, 88),
+        batch_crc: u32_at(entry, 96),
+    };
+    Ok(Entry::Batch {
+        head,
+        batch,
+        effect,
+    })
+}
+
+fn decode_verb(entry: &[u8]) -> Result<Entry<'_>, EntryError> {
+    let (summed, sum) = entry.split_at(entry.len() - SUM_BYTES);
+    check("verb", u32_at(sum, 0), crc32c(summed))?;
+    let verb = Verb::decode(entry[0], &summed[VERB_HEAD_BYTES..])?;
+    Ok(Entry::Verb {
+        place: place_at(entry),
+        verb,
+    })
+}
+
+#[cfg(test)]
+mod tests;
