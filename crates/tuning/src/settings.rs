@@ -1,0 +1,108 @@
+//! What may an operator choose, and what does each choice trade?
+//!
+//! A new setting is one line in a `settings!` block here and the line that reads it: its key in
+//! the file, its `NOVA_…` variable, its flag, its check and its row in `docs/settings.md` follow.
+//! A number that no operator can choose well is a constant beside its use, not a setting.
+
+mod kinds;
+mod layers;
+mod table;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+pub use kinds::{LogSync, StoreAddress};
+pub use layers::{Choice, Layers, Loaded, Origin, SettingsError};
+pub use table::Setting;
+
+use crate::units::{Bytes, Millis};
+
+table::settings! {
+    /// Everything that an operator may choose for one `novad`.
+    Settings under "" {
+        /// Directory of everything that this star keeps. It must lie on a local file system that
+        /// honours direct I/O; only one process may use it at a time.
+        data: PathBuf = PathBuf::from("nova-data");
+        /// Address that the wire listens on. Anything but loopback is reachable by others, and is
+        /// refused unless `insecure` says so.
+        listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 7781));
+        /// Threads that serve streams, each pinned to a core; 0 is one a core less one for the
+        /// background, and at least one. More spread the load, but leave fewer cores to the rest.
+        shards: u16 = 0, 0 => 64;
+        /// Serve on an address that others can reach although there is no access control: whoever
+        /// reaches it may read and write everything.
+        insecure: bool = false;
+        /// Where the standard store is: a local directory or `s3://bucket/prefix`; `in-data` is
+        /// the folder `store` of the data directory, which shares the fate of its disk.
+        store: StoreAddress = StoreAddress::InData;
+        /// Connections that one shard holds at once; one more is closed as soon as it is accepted.
+        /// Each costs a descriptor and a few KiB.
+        connections_max: u32 = 4_096, 16 => 1_000_000;
+        /// Batches that a session may have in flight, told to the client at the handshake. More
+        /// hide a long round trip, and cost memory on both sides.
+        append_window: u16 = 16, 1 => 1_024;
+        /// Silence on a connection after which the server pings, in milliseconds; after three of
+        /// them unanswered it closes. Shorter finds dead peers sooner and wakes idle ones more.
+        keepalive_ms: Millis = Millis::seconds(15), Millis::seconds(1) => Millis::seconds(600);
+        /// Time from SIGTERM in which clients may finish before their connections are closed, in
+        /// milliseconds. What was acked is safe either way.
+        drain_timeout_ms: Millis = Millis::seconds(10), Millis::new(0) => Millis::seconds(600);
+    }
+    sections {
+        /// The head log of each shard.
+        log: Log;
+        /// The memory of each shard.
+        memory: Memory;
+    }
+}
+
+table::settings! {
+    /// The head log of each shard.
+    Log under "log." {
+        /// Bytes of one segment file. Larger segments roll less often; smaller ones give room back
+        /// sooner, and are zeroed ahead in shorter bursts.
+        segment_bytes: Bytes = Bytes::mib(64), Bytes::mib(8) => Bytes::gib(1);
+        /// Bytes that one shard's head log may take on disk; less is used when the disk has less
+        /// room at start. Past it appends are answered `resource_exhausted` until room is freed.
+        bytes_max: Bytes = Bytes::gib(64), Bytes::mib(32) => Bytes::gib(16_384);
+        /// Commits that are on their way to the disk at once. Two keep it busy while the next one
+        /// gathers; more mostly write more padding.
+        commits_in_flight: u16 = 2, 1 => 8;
+        /// How a commit is made durable: `dsync` is one write, `fdatasync` a write and a flush.
+        /// Each wins on some hosts: measure both on yours.
+        sync: LogSync = LogSync::Dsync;
+        /// Commit with one blocking write when a shard has nothing else to do. It shortens the ack
+        /// of a lone writer, and holds up the shard's other work for the length of one write.
+        inline_commit: bool = true;
+    }
+    sections {}
+}
+
+table::settings! {
+    /// The memory of each shard.
+    Memory under "memory." {
+        /// Bytes of records that one shard holds at once: the ring, pending commits and what
+        /// subscribers have not taken yet. Past it the shard stops reading from producers.
+        shard_bytes_max: Bytes = Bytes::mib(512), Bytes::mib(64) => Bytes::gib(256);
+        /// Bytes of committed batches that one shard keeps for readers near the tail, within
+        /// `memory.shard_bytes_max`. Readers further behind are served from disk.
+        ring_bytes_max: Bytes = Bytes::mib(128), Bytes::mib(1) => Bytes::gib(128);
+    }
+    sections {}
+}
+
+impl Settings {
+    /// Every setting there is, in the order of the documentation.
+    pub fn all() -> impl Iterator<Item = &'static Setting> {
+        Self::ROWS.iter().chain(Log::ROWS).chain(Memory::ROWS)
+    }
+
+    /// The value of a setting by its name in the file, as text that reads back as itself.
+    #[must_use]
+    pub fn show(&self, setting: &Setting) -> String {
+        self.shown(setting.name).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! Which kinds of value are only met in settings?
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::table::SettingValue;
+
+/// How a commit of the head log is made durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogSync {
+    /// The segment is open with `O_DSYNC`: a write that returns is durable.
+    Dsync,
+    /// A plain write, and `fdatasync` behind it.
+    Fdatasync,
+}
+
+impl fmt::Display for LogSync {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Dsync => "dsync",
+            Self::Fdatasync => "fdatasync",
+        })
+    }
+}
+
+impl SettingValue for LogSync {
+    const WANTED: &'static str = "dsync or fdatasync";
+    fn read(text: &str) -> Option<Self> {
+        match text {
+            "dsync" => Some(Self::Dsync),
+            "fdatasync" => Some(Self::Fdatasync),
+            _ => None,
+        }
+    }
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// Where the standard store is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StoreAddress {
+    /// The folder `store` of the data directory; written as `in-data`.
+    InData,
+    /// A local directory.
+    Directory(PathBuf),
+    /// Objects below a prefix of an S3 bucket; written as `s3://bucket/prefix`.
+    S3 {
+        /// The bucket's name.
+        bucket: String,
+        /// What every object's name starts with; may be empty.
+        prefix: String,
+    },
+}
+
+impl StoreAddress {
+    /// The local directory that it names, none for S3.
+    #[must_use]
+    pub fn directory(&self, data: &Path) -> Option<PathBuf> {
+        match self {
+            Self::InData => Some(data.join("store")),
+            Self::Directory(path) => Some(path.clone()),
+            Self::S3 { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for StoreAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InData => f.write_str("in-data"),
+            Self::Directory(path) => write!(f, "{}", path.display()),
+            Self::S3 { bucket, prefix } => write!(f, "s3://{bucket}/{prefix}"),
+        }
+    }
+}
+
+impl SettingValue for StoreAddress {
+    const WANTED: &'static str = "a directory, s3://bucket/prefix or in-data";
+    fn read(text: &str) -> Option<Self> {
+        if let Some(rest) = text.strip_prefix("s3://") {
+            let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+            return (!bucket.is_empty()).then(|| Self::S3 {
+                bucket: bucket.to_owned(),
+                prefix: prefix.to_owned(),
+            });
+        }
+        match text {
+            "in-data" => Some(Self::InData),
+            other if other.is_empty() || other.contains("://") => None,
+            other => Some(Self::Directory(PathBuf::from(other))),
+        }
+    }
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
