@@ -1,0 +1,134 @@
+//! Does each crate use only the crates that the architecture lets it use?
+
+use cargo_metadata::{CargoOpt, MetadataCommand};
+
+use crate::report;
+use crate::tree::{self, Source};
+
+/// Which crates of ours each may use: the table of `docs/ARCHITECTURE.md`.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("wire", &[]),
+    ("tuning", &["wire"]),
+    ("express-log", &["wire", "tuning"]),
+    ("dataplane", &["wire", "tuning", "express-log"]),
+    ("control", &["wire", "tuning"]),
+    ("client", &["wire"]),
+    ("gateway", &["wire", "client"]),
+    (
+        "cli",
+        &[
+            "wire",
+            "tuning",
+            "express-log",
+            "dataplane",
+            "control",
+            "client",
+            "gateway",
+            "bench",
+        ],
+    ),
+    ("bench", &["wire", "tuning", "express-log", "client"]),
+    (
+        "tests",
+        &[
+            "wire",
+            "tuning",
+            "express-log",
+            "dataplane",
+            "control",
+            "client",
+            "gateway",
+            "cli",
+            "bench",
+        ],
+    ),
+];
+
+/// Which crates alone may use some crates from outside.
+const OUTSIDE: &[(&str, &[&str])] = &[
+    ("glommio", &["express-log", "dataplane", "bench"]),
+    ("rkyv", &["wire"]),
+    ("slatedb", &["control"]),
+    ("aws-sdk-s3", &["control"]),
+    (
+        "tokio",
+        &["control", "client", "gateway", "cli", "bench", "tests"],
+    ),
+    ("axum", &["gateway"]),
+    ("clap", &["cli"]),
+    ("toml", &["tuning", "tests"]),
+    ("anyhow", &["cli", "bench", "tests"]),
+];
+
+/// The only files that may hold unsafe code.
+const UNSAFE: &[&str] = &[
+    "crates/wire/src/archive.rs",
+    "crates/express-log/src/buffer.rs",
+    "crates/express-log/src/device.rs",
+    "crates/dataplane/src/os.rs",
+];
+
+fn may_use(user: &str, used: &str, is_ours: bool) -> bool {
+    let row = |table: &[(&str, &'static [&'static str])], name: &str| {
+        table
+            .iter()
+            .find(|(first, _)| *first == name)
+            .map(|(_, allowed)| *allowed)
+    };
+    if is_ours {
+        row(ARROWS, user).is_some_and(|allowed| allowed.contains(&used))
+    } else {
+        row(OUTSIDE, used).is_none_or(|allowed| allowed.contains(&user))
+    }
+}
+
+fn unsafe_faults(sources: &[Source]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for source in sources
+        .iter()
+        .filter(|source| !UNSAFE.contains(&source.path.as_str()))
+    {
+        let found = tree::names(&source.code).filter(|(_, name)| *name == "unsafe");
+        faults.extend(found.map(|(byte, _)| format!("{} is unsafe", source.at(byte))));
+    }
+    faults
+}
+
+#[test]
+fn every_arrow_is_in_the_table() {
+    assert!(may_use("cli", "dataplane", true) && !may_use("dataplane", "control", true));
+    assert!(may_use("wire", "rkyv", false) && !may_use("client", "rkyv", false));
+    let mut command = MetadataCommand::new();
+    command
+        .manifest_path(tree::root().join("Cargo.toml"))
+        .features(CargoOpt::AllFeatures);
+    let metadata = command.no_deps().exec().expect("cargo metadata answers");
+    let ours: Vec<_> = metadata
+        .packages
+        .iter()
+        .map(|package| package.name.to_string())
+        .collect();
+    let mut faults = Vec::new();
+    for package in &metadata.packages {
+        for used in &package.dependencies {
+            let is_ours = ours.contains(&used.name);
+            if !may_use(package.name.as_str(), &used.name, is_ours) {
+                faults.push(format!("{} -> {}", package.name, used.name));
+            }
+        }
+    }
+    report(&faults, "move the code, or change the table with an ADR");
+}
+
+#[test]
+fn unsafe_code_stands_in_few_files() {
+    let bad = [Source::new(
+        "crates/client/src/a.rs",
+        "fn f() { unsafe { g() } } // unsafe\n",
+    )];
+    assert_eq!(unsafe_faults(&bad), ["crates/client/src/a.rs:1 is unsafe"]);
+    report(
+        &unsafe_faults(&tree::sources()),
+        "do it without, or move it into one of those files",
+    );
+}
