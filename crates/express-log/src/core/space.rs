@@ -1,0 +1,209 @@
+//! Where the next frame goes, and whether there is room for it.
+
+use std::collections::VecDeque;
+
+use wire::ids::SegmentId;
+use wire::log_frame::{BLOCK_BYTES, padded_bytes};
+use wire::segment::FRAMES_AT;
+
+use crate::room::{NoRoom, RoomClass};
+
+/// A segment that frames can be written to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Blank {
+    pub(crate) segment: SegmentId,
+    pub(crate) salt: u64,
+}
+
+/// The place of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) segment: SegmentId,
+    pub(crate) salt: u64,
+    pub(crate) offset: u32,
+}
+
+/// How large a log and its segments may be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SpaceLimits {
+    pub(crate) segment_bytes: u32,
+    pub(crate) log_bytes_max: u64,
+    /// Blank segments kept besides the reserve.
+    pub(crate) ready_segments: usize,
+}
+
+/// The segments of one log, as far as a writer cares.
+///
+/// The last blank segment is the reserve: only control entries may roll into it, so that a trim or a delete can
+/// always be written.
+#[derive(Debug)]
+pub(crate) struct Space {
+    limits: SpaceLimits,
+    active: Blank,
+    /// Where the next frame starts in the active segment.
+    at: usize,
+    /// Whether the active segment is the reserve, so that it takes control entries only.
+    in_reserve: bool,
+    ready: VecDeque<Blank>,
+    being_made: usize,
+    /// Whether the last attempt to make a segment found the disk full.
+    disk_full: bool,
+    used_bytes: u64,
+    next_segment: SegmentId,
+}
+
+impl Space {
+    /// The space of a log that starts to write to `active`, with `used_bytes` in all its segments, that one included.
+    pub(crate) fn new(limits: SpaceLimits, active: Blank, used_bytes: u64) -> Self {
+        Self {
+            limits,
+            active,
+            at: FRAMES_AT as usize,
+            in_reserve: false,
+            ready: VecDeque::new(),
+            being_made: 0,
+            disk_full: false,
+            used_bytes,
+            next_segment: active.segment.next(),
+        }
+    }
+
+    /// Whether a frame that starts at the cursor can have `bytes`.
+    pub(crate) fn can_grow_to(&self, bytes: usize) -> bool {
+        self.at + padded_bytes(bytes) <= self.segment_bytes()
+    }
+
+    /// Answers whether an entry may go where `grown_bytes` (the open frame with it) or `fresh_bytes` (a frame of its own
+    /// behind `open_bytes`) take it; `grown_bytes` is none when the open frame cannot take it.
+    pub(crate) fn room(
+        &self,
+        class: RoomClass,
+        open_bytes: usize,
+        grown_bytes: Option<usize>,
+        fresh_bytes: usize,
+    ) -> Result<(), NoRoom> {
+        let limit = match class {
+            RoomClass::Control => self.segment_bytes(),
+            RoomClass::Data => self.data_limit(),
+        };
+        let end = match grown_bytes {
+            Some(bytes) if self.can_grow_to(bytes) => self.at + padded_bytes(bytes),
+            _ => self.at + padded_bytes(open_bytes) + padded_bytes(fresh_bytes),
+        };
+        let kept_back = usize::from(class == RoomClass::Data);
+        if end <= limit || (end > self.segment_bytes() && self.ready.len() > kept_back) {
+            return Ok(());
+        }
+        Err(self.no_room())
+    }
+
+    /// How far data may fill the active segment: not to the end while no reserve stands behind it.
+    fn data_limit(&self) -> usize {
+        let bytes = self.segment_bytes();
+        match (self.in_reserve, self.ready.is_empty()) {
+            (true, _) => 0,
+            (false, true) => bytes - bytes / 8,
+            (false, false) => bytes,
+        }
+    }
+
+    fn no_room(&self) -> NoRoom {
+        if self.being_made > 0 || self.may_make() {
+            NoRoom::Busy
+        } else {
+            NoRoom::Full { used_bytes: self.used_bytes, log_bytes_max: self.limits.log_bytes_max }
+        }
+    }
+
+    /// Takes the place at the cursor.
+    pub(crate) fn here(&self) -> Place {
+        let offset = u32::try_from(self.at).expect("a segment is shorter than 4 GiB");
+        Place { segment: self.active.segment, salt: self.active.salt, offset }
+    }
+
+    /// Moves the cursor past a frame of `bytes`.
+    pub(crate) fn pass(&mut self, bytes: usize) {
+        self.at += padded_bytes(bytes);
+        assert!(self.at <= self.segment_bytes(), "a frame was placed past the end of its segment");
+    }
+
+    /// Goes on in the next blank segment.
+    pub(crate) fn roll(&mut self) {
+        let next = self.ready.pop_front().expect("room was answered before a sequence number was assigned");
+        self.active = next;
+        self.at = FRAMES_AT as usize;
+        self.in_reserve = self.ready.is_empty();
+    }
+
+    /// The id of a segment to be made now, if one should be; the caller makes it and says how it went.
+    pub(crate) fn take_wish(&mut self) -> Option<SegmentId> {
+        if self.ready.len() + self.being_made > self.limits.ready_segments || !self.may_make() {
+            return None;
+        }
+        let id = self.next_segment;
+        self.next_segment = id.next();
+        self.being_made += 1;
+        self.used_bytes += u64::from(self.limits.segment_bytes);
+        Some(id)
+    }
+
+    fn may_make(&self) -> bool {
+        !self.disk_full && self.used_bytes + u64::from(self.limits.segment_bytes) <= self.limits.log_bytes_max
+    }
+
+    /// A wished segment stands on the disk, zeroed and durable.
+    pub(crate) fn on_made(&mut self, blank: Blank) {
+        self.being_made -= 1;
+        self.ready.push_back(blank);
+        if self.in_reserve && self.ready.len() == 1 {
+            // The new one is the reserve from here on, and the old reserve takes data again.
+            self.in_reserve = false;
+        }
+    }
+
+    /// A wished segment could not be made for want of space.
+    pub(crate) fn on_not_made(&mut self) {
+        self.being_made -= 1;
+        self.used_bytes -= u64::from(self.limits.segment_bytes);
+        self.disk_full = true;
+    }
+
+    /// Time has passed since the disk was full: try again.
+    pub(crate) fn on_retry(&mut self) {
+        self.disk_full = false;
+    }
+
+    /// Whether the disk was full at the last attempt.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        self.disk_full
+    }
+
+    /// Whether a block is left in the active segment.
+    pub(crate) fn has_block(&self) -> bool {
+        self.at + BLOCK_BYTES <= self.segment_bytes()
+    }
+
+    pub(crate) fn active(&self) -> SegmentId {
+        self.active.segment
+    }
+
+    pub(crate) fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    pub(crate) fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    pub(crate) fn limits(&self) -> SpaceLimits {
+        self.limits
+    }
+
+    pub(crate) fn next_segment(&self) -> SegmentId {
+        self.next_segment
+    }
+
+    fn segment_bytes(&self) -> usize {
+        self.limits.segment_bytes as usize
+    }
+}

@@ -1,0 +1,72 @@
+//! What a log asks of a disk and of the thread it runs on.
+
+pub(crate) mod disk;
+pub mod memory;
+
+use std::future::Future;
+use std::io;
+use std::time::Duration;
+
+use wire::ids::SegmentId;
+use wire::segment::SegmentHeader;
+use wire::superblock::Superblock;
+
+/// A disk with the files of one log, and the executor its tasks run on: a real one under glommio, or one in memory that
+/// fails as it is told.
+///
+/// A future that writes is always driven to its end: dropping one leaves open whether the bytes reach the disk.
+pub trait Device: 'static {
+    /// Memory that the disk can take from: aligned, and not cleared.
+    type Buffer: AsRef<[u8]> + AsMut<[u8]>;
+    /// A segment that is open for writing.
+    type Segment: 'static;
+
+    /// A buffer of `bytes`, which are whole blocks.
+    fn buffer(&self, bytes: usize) -> Self::Buffer;
+
+    /// Makes a zeroed segment that begins with `header`; its bytes and its name are durable afterwards.
+    fn create(&self, header: SegmentHeader) -> impl Future<Output = io::Result<Self::Segment>>;
+
+    /// Writes the first `bytes` of `buffer` at `offset`, and answers how many were written.
+    fn write(
+        &self,
+        segment: &Self::Segment,
+        buffer: Self::Buffer,
+        bytes: usize,
+        offset: u32,
+    ) -> impl Future<Output = io::Result<usize>>;
+
+    /// Makes the writes that have ended durable; does nothing when each write was durable by itself.
+    fn sync(&self, segment: &Self::Segment) -> impl Future<Output = io::Result<()>>;
+
+    /// Writes the first `bytes` of `buffer` durably before it returns, blocking the thread.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn write_now(&self, segment: &Self::Segment, buffer: &Self::Buffer, bytes: usize, offset: u32)
+    -> io::Result<usize>;
+
+    /// Lets go of a segment that no more frames go to.
+    fn close(&self, segment: Self::Segment) -> impl Future<Output = ()>;
+
+    /// Writes all copies of the superblock, one after the other, each durable before the next.
+    fn write_superblock(&self, superblock: &Superblock) -> impl Future<Output = io::Result<()>>;
+
+    /// Cuts the file of a segment to `bytes`.
+    fn truncate(&self, segment: SegmentId, bytes: u32) -> impl Future<Output = io::Result<()>>;
+
+    /// Removes the file of a segment.
+    fn remove(&self, segment: SegmentId) -> impl Future<Output = io::Result<()>>;
+
+    /// A random number that no one foresees.
+    fn random(&self) -> io::Result<u64>;
+
+    /// Runs a task on this thread, to its end.
+    fn spawn(&self, task: impl Future<Output = ()> + 'static);
+
+    /// The time since some fixed moment; never goes back.
+    fn now(&self) -> Duration;
+
+    /// Ends after `time`.
+    fn sleep(&self, time: Duration) -> impl Future<Output = ()>;
+}

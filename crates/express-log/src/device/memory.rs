@@ -1,0 +1,450 @@
+//! A disk in memory that fails as it is told, and a thread whose steps are chosen by a seed.
+//!
+//! Everything runs on virtual time. [`World::step`] does one thing, drawn from the seed: polls a task, ends a write or a
+//! sync, or moves the clock. [`World::crash`] keeps what was durable, and of each write that was not, a part drawn sector
+//! by sector: writes are lost, torn and reordered.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use wire::ids::SegmentId;
+use wire::log_frame::BLOCK_BYTES;
+use wire::segment::SegmentHeader;
+use wire::superblock::{COPIES, COPY_BYTES, Superblock};
+
+use super::Device;
+
+const SECTOR_BYTES: usize = 512;
+
+/// How often things go wrong, in parts of 1,000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Faults {
+    /// A write or sync fails.
+    pub io_error: u32,
+    /// A write ends before its end.
+    pub short_write: u32,
+    /// A segment finds no space.
+    pub no_space: u32,
+}
+
+/// Numbers that follow from a seed alone.
+#[derive(Debug, Clone)]
+pub struct Draw(u64);
+
+impl Draw {
+    /// The numbers of `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number (splitmix64, by Sebastiano Vigna).
+    pub fn next_number(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        let end = end.max(1) as u64;
+        usize::try_from(self.next_number() % end).unwrap_or(0)
+    }
+
+    /// Whether something happens that happens `parts` times in 1,000.
+    pub fn happens(&mut self, parts: u32) -> bool {
+        self.next_number() % 1000 < u64::from(parts)
+    }
+}
+
+/// A file: what a crash keeps, and the writes that it may not keep.
+#[derive(Debug, Clone, Default)]
+struct MemoryFile {
+    durable: Vec<u8>,
+    /// Done, but not durable yet.
+    cached: Vec<(usize, Vec<u8>)>,
+    /// What a read sees.
+    seen: Vec<u8>,
+}
+
+impl MemoryFile {
+    fn sync(&mut self) {
+        self.durable.clone_from(&self.seen);
+        self.cached.clear();
+    }
+
+    /// Keeps of `bytes` at `offset` the sectors that `draw` keeps.
+    fn tear(durable: &mut [u8], offset: usize, bytes: &[u8], draw: &mut Draw) {
+        let kept = [0, 500, 900, 1000][draw.below(4)];
+        for (sector, at) in bytes.chunks(SECTOR_BYTES).zip((offset..).step_by(SECTOR_BYTES)) {
+            if draw.happens(kept) {
+                durable[at..at + sector.len()].copy_from_slice(sector);
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Operation {
+    Write { segment: SegmentId, offset: usize, bytes: Vec<u8> },
+    Sync { segment: SegmentId },
+}
+
+#[derive(Debug)]
+enum Pending {
+    Waiting(Operation, Waker),
+    Done(io::Result<usize>),
+}
+
+type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+/// The tasks that are to be polled.
+#[derive(Debug, Default)]
+struct Runnable(Mutex<Vec<usize>>);
+
+struct TaskWaker {
+    task: usize,
+    runnable: Arc<Runnable>,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        let mut tasks = self.runnable.0.lock().expect("no one panics with it");
+        if !tasks.contains(&self.task) {
+            tasks.push(self.task);
+        }
+    }
+}
+
+struct State {
+    draw: Draw,
+    faults: Faults,
+    /// Whether a write is durable only after a sync.
+    cached_writes: bool,
+    now: Duration,
+    files: BTreeMap<SegmentId, MemoryFile>,
+    superblock: Vec<u8>,
+    pending: BTreeMap<u64, Pending>,
+    sleepers: Vec<(Duration, Waker)>,
+    next_operation: u64,
+    tasks: Vec<Option<Task>>,
+    spawned: VecDeque<Task>,
+    runnable: Arc<Runnable>,
+}
+
+/// A disk in memory and the only thread that uses it; a cheap handle.
+#[derive(Clone)]
+pub struct World(Rc<RefCell<State>>);
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.0.borrow();
+        f.debug_struct("World").field("now", &state.now).field("segments", &state.files.len()).finish_non_exhaustive()
+    }
+}
+
+/// What is left of a disk after a crash.
+#[derive(Debug, Clone, Default)]
+pub struct Remains {
+    /// The segments by id.
+    pub segments: BTreeMap<SegmentId, Vec<u8>>,
+    /// The file of the superblock.
+    pub superblock: Vec<u8>,
+}
+
+impl World {
+    /// A disk that holds `remains`, with all that happens drawn from `seed`.
+    #[must_use]
+    pub fn new(remains: Remains, seed: u64, faults: Faults, cached_writes: bool) -> Self {
+        let file = |durable: Vec<u8>| MemoryFile { seen: durable.clone(), durable, cached: Vec::new() };
+        let files = remains.segments.into_iter().map(|(segment, bytes)| (segment, file(bytes))).collect();
+        Self(Rc::new(RefCell::new(State {
+            draw: Draw::new(seed),
+            faults,
+            cached_writes,
+            now: Duration::ZERO,
+            files,
+            superblock: remains.superblock,
+            pending: BTreeMap::new(),
+            sleepers: Vec::new(),
+            next_operation: 0,
+            tasks: Vec::new(),
+            spawned: VecDeque::new(),
+            runnable: Arc::default(),
+        })))
+    }
+
+    /// Does one thing; answers false when there is nothing to do.
+    pub fn step(&self) -> bool {
+        self.admit();
+        let task = self.0.borrow().runnable.0.lock().expect("no one panics with it").pop();
+        if let Some(task) = task {
+            self.poll(task);
+            return true;
+        }
+        self.end_operation() || self.move_clock()
+    }
+
+    /// Polls one task at most, so that what waits for the disk goes on waiting; answers false when none can run.
+    pub fn step_task(&self) -> bool {
+        self.admit();
+        let task = self.0.borrow().runnable.0.lock().expect("no one panics with it").pop();
+        task.map(|task| self.poll(task)).is_some()
+    }
+
+    /// Runs `future` to its end.
+    ///
+    /// # Panics
+    /// When nothing can be done any more and it has not ended.
+    pub fn run<R: 'static>(&self, future: impl Future<Output = R> + 'static) -> R {
+        let answer = Rc::new(RefCell::new(None));
+        let put = Rc::clone(&answer);
+        self.spawn(async move {
+            let done = future.await;
+            put.replace(Some(done));
+        });
+        loop {
+            if let Some(answer) = answer.take() {
+                return answer;
+            }
+            assert!(self.step(), "the future waits for something that never happens");
+        }
+    }
+
+    /// The power goes: answers what the disk holds then. All tasks are gone.
+    #[must_use]
+    pub fn crash(self) -> Remains {
+        let mut state = self.0.borrow_mut();
+        let state = &mut *state;
+        let tasks = (std::mem::take(&mut state.tasks), std::mem::take(&mut state.spawned));
+        let mut remains = Remains { superblock: state.superblock.clone(), segments: BTreeMap::new() };
+        let mut flying: Vec<(SegmentId, usize, Vec<u8>)> = Vec::new();
+        for (_, pending) in std::mem::take(&mut state.pending) {
+            if let Pending::Waiting(Operation::Write { segment, offset, bytes }, _) = pending {
+                flying.push((segment, offset, bytes));
+            }
+        }
+        for (&segment, file) in &state.files {
+            let mut durable = file.durable.clone();
+            let late = flying.iter().filter(|write| write.0 == segment).map(|(_, offset, bytes)| (offset, bytes));
+            let cached = file.cached.iter().map(|(offset, bytes)| (offset, bytes));
+            for (&offset, bytes) in cached.chain(late) {
+                MemoryFile::tear(&mut durable, offset, bytes, &mut state.draw);
+            }
+            remains.segments.insert(segment, durable);
+        }
+        // The tasks hold this world: they are let go only when nothing of it is borrowed.
+        std::mem::forget(tasks);
+        remains
+    }
+
+    fn admit(&self) {
+        let mut state = self.0.borrow_mut();
+        while let Some(task) = state.spawned.pop_front() {
+            let number = state.tasks.len();
+            state.tasks.push(Some(task));
+            state.runnable.0.lock().expect("no one panics with it").push(number);
+        }
+    }
+
+    fn poll(&self, number: usize) {
+        let (task, runnable) = {
+            let mut state = self.0.borrow_mut();
+            (state.tasks[number].take(), Arc::clone(&state.runnable))
+        };
+        let Some(mut task) = task else {
+            return;
+        };
+        let waker = Waker::from(Arc::new(TaskWaker { task: number, runnable }));
+        if task.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            self.0.borrow_mut().tasks[number] = Some(task);
+        }
+    }
+
+    /// Ends one operation, any of those that wait.
+    fn end_operation(&self) -> bool {
+        let mut state = self.0.borrow_mut();
+        let state = &mut *state;
+        let waiting: Vec<u64> =
+            state.pending.iter().filter(|(_, op)| matches!(op, Pending::Waiting(..))).map(|(&id, _)| id).collect();
+        if waiting.is_empty() {
+            return false;
+        }
+        state.now += Duration::from_micros(state.draw.next_number() % 200);
+        let id = waiting[state.draw.below(waiting.len())];
+        if let Some(Pending::Waiting(operation, waker)) = state.pending.remove(&id) {
+            let result = state.perform(operation);
+            state.pending.insert(id, Pending::Done(result));
+            waker.wake();
+        }
+        true
+    }
+
+    fn move_clock(&self) -> bool {
+        let mut state = self.0.borrow_mut();
+        let Some(first) = state.sleepers.iter().map(|(at, _)| *at).min() else {
+            return false;
+        };
+        state.now = state.now.max(first);
+        let now = state.now;
+        let due: Vec<_> = state.sleepers.extract_if(.., |(at, _)| *at <= now).collect();
+        due.into_iter().for_each(|(_, waker)| waker.wake());
+        true
+    }
+
+    async fn operate(&self, operation: Operation) -> io::Result<usize> {
+        let mut operation = Some(operation);
+        let mut id = 0;
+        poll_fn(|context| {
+            let mut state = self.0.borrow_mut();
+            if let Some(operation) = operation.take() {
+                id = state.next_operation;
+                state.next_operation += 1;
+                state.pending.insert(id, Pending::Waiting(operation, context.waker().clone()));
+                return Poll::Pending;
+            }
+            match state.pending.remove(&id) {
+                Some(Pending::Done(result)) => Poll::Ready(result),
+                Some(waiting) => {
+                    state.pending.insert(id, waiting);
+                    Poll::Pending
+                }
+                None => Poll::Pending,
+            }
+        })
+        .await
+    }
+}
+
+impl State {
+    fn perform(&mut self, operation: Operation) -> io::Result<usize> {
+        if self.draw.happens(self.faults.io_error) {
+            return Err(Errno::IO.into());
+        }
+        match operation {
+            Operation::Sync { segment } => {
+                self.files.get_mut(&segment).ok_or(io::ErrorKind::NotFound)?.sync();
+                Ok(0)
+            }
+            Operation::Write { segment, offset, mut bytes } => {
+                if self.draw.happens(self.faults.short_write) {
+                    bytes.truncate(bytes.len() / 2);
+                }
+                let file = self.files.get_mut(&segment).ok_or(io::ErrorKind::NotFound)?;
+                let written = bytes.len();
+                file.seen[offset..offset + written].copy_from_slice(&bytes);
+                if self.cached_writes {
+                    file.cached.push((offset, bytes));
+                } else {
+                    file.durable[offset..offset + written].copy_from_slice(&bytes);
+                }
+                Ok(written)
+            }
+        }
+    }
+}
+
+impl Device for World {
+    type Buffer = Vec<u8>;
+    type Segment = SegmentId;
+
+    fn buffer(&self, bytes: usize) -> Vec<u8> {
+        // Whatever was there before: padding that is not cleared shows.
+        vec![0xDB; bytes]
+    }
+
+    async fn create(&self, header: SegmentHeader) -> io::Result<SegmentId> {
+        self.sleep(Duration::from_micros(300)).await;
+        let mut state = self.0.borrow_mut();
+        let no_space = state.faults.no_space;
+        if state.draw.happens(no_space) {
+            return Err(Errno::NOSPC.into());
+        }
+        let mut bytes = vec![0; header.bytes as usize];
+        header.encode(&mut bytes[..BLOCK_BYTES]);
+        let file = MemoryFile { seen: bytes.clone(), durable: bytes, cached: Vec::new() };
+        assert!(state.files.insert(header.segment, file).is_none(), "a segment id is used once");
+        Ok(header.segment)
+    }
+
+    async fn write(&self, segment: &SegmentId, buffer: Vec<u8>, bytes: usize, offset: u32) -> io::Result<usize> {
+        let bytes = buffer[..bytes].to_vec();
+        self.operate(Operation::Write { segment: *segment, offset: offset as usize, bytes }).await
+    }
+
+    async fn sync(&self, segment: &SegmentId) -> io::Result<()> {
+        let cached = self.0.borrow().cached_writes;
+        if cached { self.operate(Operation::Sync { segment: *segment }).await.map(drop) } else { Ok(()) }
+    }
+
+    fn write_now(&self, segment: &SegmentId, buffer: &Vec<u8>, bytes: usize, offset: u32) -> io::Result<usize> {
+        let mut state = self.0.borrow_mut();
+        let bytes = buffer[..bytes].to_vec();
+        let written = state.perform(Operation::Write { segment: *segment, offset: offset as usize, bytes })?;
+        state.perform(Operation::Sync { segment: *segment })?;
+        Ok(written)
+    }
+
+    async fn close(&self, _segment: SegmentId) {}
+
+    async fn write_superblock(&self, superblock: &Superblock) -> io::Result<()> {
+        for (copy, number) in (0..COPIES).zip(0..) {
+            let bytes = superblock.encode(number).map_err(io::Error::other)?;
+            self.sleep(Duration::from_micros(100)).await;
+            let mut state = self.0.borrow_mut();
+            state.superblock.resize(COPIES * COPY_BYTES, 0);
+            let at = copy * COPY_BYTES;
+            state.superblock[at..at + bytes.len()].copy_from_slice(&bytes);
+        }
+        Ok(())
+    }
+
+    async fn truncate(&self, segment: SegmentId, bytes: u32) -> io::Result<()> {
+        let mut state = self.0.borrow_mut();
+        let file = state.files.get_mut(&segment).ok_or(io::ErrorKind::NotFound)?;
+        file.durable.truncate(bytes as usize);
+        file.seen.truncate(bytes as usize);
+        Ok(())
+    }
+
+    async fn remove(&self, segment: SegmentId) -> io::Result<()> {
+        self.0.borrow_mut().files.remove(&segment);
+        Ok(())
+    }
+
+    fn random(&self) -> io::Result<u64> {
+        Ok(self.0.borrow_mut().draw.next_number())
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        self.0.borrow_mut().spawned.push_back(Box::pin(task));
+    }
+
+    fn now(&self) -> Duration {
+        self.0.borrow().now
+    }
+
+    async fn sleep(&self, time: Duration) {
+        let at = self.now() + time;
+        poll_fn(|context| {
+            let mut state = self.0.borrow_mut();
+            if state.now >= at {
+                return Poll::Ready(());
+            }
+            state.sleepers.push((at, context.waker().clone()));
+            Poll::Pending
+        })
+        .await;
+    }
+}

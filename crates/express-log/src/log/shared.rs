@@ -1,0 +1,312 @@
+//! What the handles and the tasks of a log share.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use wire::ids::{Epoch, LogId, Lsn, SegmentId};
+use wire::superblock::Superblock;
+
+use crate::core::pipeline::{Commit, NOTE_BYTES, Pipeline};
+use crate::device::Device;
+use crate::fatal::FatalError;
+use crate::metrics::{LogMetrics, micros};
+
+/// A commit of at most this is written in place when nothing is in flight, if that is asked for.
+const INLINE_BYTES_MAX: usize = 16 << 10;
+
+type OnDurable = Box<dyn FnMut(Lsn)>;
+type OnFatal = Box<dyn FnMut(&FatalError)>;
+
+/// Whom a log calls.
+pub(crate) struct Calls {
+    pub(crate) on_durable: OnDurable,
+    pub(crate) on_fatal: OnFatal,
+}
+
+/// Tasks that wait for one thing.
+#[derive(Default)]
+pub(super) struct Wakers(RefCell<Vec<Waker>>);
+
+impl Wakers {
+    /// Adds `waker` unless `most` wait already; answers how many then.
+    pub(super) fn add(&self, waker: &Waker, most: usize) -> Result<(), usize> {
+        let mut wakers = self.0.borrow_mut();
+        if wakers.len() >= most {
+            return Err(wakers.len());
+        }
+        wakers.push(waker.clone());
+        Ok(())
+    }
+
+    pub(super) fn wake_one(&self) {
+        let waker = self.0.borrow_mut().pop();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub(super) fn wake_all(&self) {
+        if self.0.borrow().is_empty() {
+            return;
+        }
+        for waker in self.0.take() {
+            waker.wake();
+        }
+    }
+
+    /// Waits until `ready` answers something; asked again after each wake.
+    pub(super) async fn wait<R>(&self, mut ready: impl FnMut() -> Option<R>) -> R {
+        poll_fn(|context| match ready() {
+            Some(answer) => Poll::Ready(answer),
+            None => {
+                self.0.borrow_mut().push(context.waker().clone());
+                Poll::Pending
+            }
+        })
+        .await
+    }
+}
+
+/// What the handles and the tasks of a log share.
+pub(super) struct Shared<D: Device> {
+    pub(super) device: D,
+    pub(super) log: LogId,
+    pub(super) epoch: Epoch,
+    pub(super) inline_commit: bool,
+    pub(super) pipeline: RefCell<Pipeline<D::Buffer>>,
+    /// The segments that frames may go to, oldest first.
+    pub(super) files: RefCell<VecDeque<(SegmentId, Rc<D::Segment>)>>,
+    pub(super) superblock: RefCell<Superblock>,
+    /// Taken out while it is called, so that it may use the log.
+    pub(super) on_durable: RefCell<Option<OnDurable>>,
+    /// Taken out for good when it is called.
+    pub(super) on_fatal: RefCell<Option<OnFatal>>,
+    pub(super) idle_slots: Wakers,
+    pub(super) room_waiters: Wakers,
+    pub(super) clock: Wakers,
+    pub(super) heart: Wakers,
+    pub(super) maker: Wakers,
+    pub(super) drained: Wakers,
+    /// Whether the tasks are to end.
+    pub(super) stopped: Cell<bool>,
+    /// Held as long as the log is.
+    pub(super) lock: RefCell<Option<OwnedFd>>,
+}
+
+impl<D: Device> fmt::Debug for Shared<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("log", &self.log).field("epoch", &self.epoch).finish_non_exhaustive()
+    }
+}
+
+impl<D: Device> Shared<D> {
+    pub(super) fn keep(&self, lock: OwnedFd) {
+        self.lock.replace(Some(lock));
+    }
+
+    pub(super) fn kick(&self) {
+        let now = self.device.now();
+        let mut pipeline = self.pipeline.borrow_mut();
+        if !pipeline.on_turn(now) {
+            let is_timed = pipeline.start_at().is_some();
+            drop(pipeline);
+            if is_timed {
+                self.clock.wake_one();
+            }
+            return;
+        }
+        if self.inline_commit && pipeline.is_small_and_alone(INLINE_BYTES_MAX) {
+            let commit = pipeline.take_commit(now);
+            drop(pipeline);
+            commit.into_iter().for_each(|commit| self.write_now(commit));
+            return;
+        }
+        drop(pipeline);
+        self.idle_slots.wake_one();
+    }
+
+    /// Writes a commit before anything else is done.
+    fn write_now(&self, commit: Commit<D::Buffer>) {
+        let Some(file) = self.file(commit.segment) else {
+            return;
+        };
+        let Commit { id, segment, offset, bytes, buffer } = commit;
+        match self.device.write_now(&file, &buffer, bytes, offset) {
+            Ok(written) if written == bytes => self.on_written(id),
+            Ok(written) => self.fail(&FatalError::Short { segment, offset, bytes, written }),
+            Err(source) => self.fail(&FatalError::Write { segment, offset, bytes, source }),
+        }
+    }
+
+    /// Writes a commit, makes it durable, and says so.
+    pub(super) async fn write(&self, commit: Commit<D::Buffer>) {
+        let Some(file) = self.file(commit.segment) else {
+            return;
+        };
+        let Commit { id, segment, offset, bytes, buffer } = commit;
+        match self.device.write(&file, buffer, bytes, offset).await {
+            Ok(written) if written == bytes => {}
+            Ok(written) => return self.fail(&FatalError::Short { segment, offset, bytes, written }),
+            Err(source) => return self.fail(&FatalError::Write { segment, offset, bytes, source }),
+        }
+        match self.device.sync(&file).await {
+            Ok(()) => {}
+            Err(source) => return self.fail(&FatalError::Sync { segment, source }),
+        }
+        drop(file);
+        self.on_written(id);
+        self.close_old_files().await;
+    }
+
+    fn file(&self, segment: SegmentId) -> Option<Rc<D::Segment>> {
+        let files = self.files.borrow();
+        let found = files.iter().find(|(id, _)| *id == segment);
+        assert!(found.is_some() || self.stopped.get(), "segment {segment} is open as long as frames go to it");
+        found.map(|(_, file)| Rc::clone(file))
+    }
+
+    /// Says what a commit has made durable; nothing is borrowed while others are called.
+    fn on_written(&self, id: u64) {
+        let now = self.device.now();
+        self.pipeline.borrow_mut().on_written(id, now);
+        if self.stopped.get() {
+            return;
+        }
+        let call = self.on_durable.borrow_mut().take();
+        if let Some(mut call) = call {
+            while let Some(durable) = self.next_durable() {
+                call(durable);
+            }
+            self.on_durable.replace(Some(call));
+        }
+        self.room_waiters.wake_all();
+        self.after_written(now);
+    }
+
+    fn next_durable(&self) -> Option<Lsn> {
+        self.pipeline.borrow_mut().next_durable()
+    }
+
+    fn after_written(&self, now: std::time::Duration) {
+        let pipeline = self.pipeline.borrow();
+        let starts = pipeline.should_start(now);
+        let (is_idle, wants_heartbeat) = (pipeline.is_drained(), pipeline.wants_heartbeat());
+        let wants_segment = pipeline.space.ready() <= pipeline.space.limits().ready_segments;
+        drop(pipeline);
+        if starts {
+            self.idle_slots.wake_one();
+        }
+        if is_idle {
+            self.drained.wake_all();
+        }
+        if wants_heartbeat {
+            self.heart.wake_one();
+        }
+        if wants_segment {
+            self.maker.wake_one();
+        }
+    }
+
+    /// Closes the segments that no frame goes to any more.
+    async fn close_old_files(&self) {
+        let oldest = self.pipeline.borrow().oldest_segment();
+        while let Some(file) = self.take_old_file(oldest) {
+            self.device.close(file).await;
+        }
+    }
+
+    fn take_old_file(&self, oldest: SegmentId) -> Option<D::Segment> {
+        let mut files = self.files.borrow_mut();
+        files.front().filter(|(id, file)| *id < oldest && Rc::strong_count(file) == 1)?;
+        let (_, file) = files.pop_front()?;
+        Rc::into_inner(file)
+    }
+
+    /// Fail-stop: nothing is answered from here on.
+    pub(super) fn fail(&self, error: &FatalError) {
+        self.pipeline.borrow_mut().fail();
+        self.stop();
+        let call = self.on_fatal.borrow_mut().take();
+        if let Some(mut call) = call {
+            call(error);
+        }
+    }
+
+    /// Lets every task come to its end.
+    fn stop(&self) {
+        self.stopped.set(true);
+        for wakers in [&self.idle_slots, &self.room_waiters, &self.clock, &self.heart, &self.maker, &self.drained] {
+            wakers.wake_all();
+        }
+    }
+
+    pub(super) async fn seal(&self) {
+        self.pipeline.borrow_mut().close();
+        self.idle_slots.wake_all();
+        self.drained.wait(|| (self.stopped.get() || self.pipeline.borrow().is_drained()).then_some(())).await;
+        if self.stopped.get() {
+            return;
+        }
+        let buffer = self.device.buffer(NOTE_BYTES);
+        let note = self.pipeline.borrow_mut().take_note(true, buffer, self.device.now());
+        if let Some(note) = note {
+            self.write(note).await;
+        }
+        if !self.stopped.get() {
+            self.write_clean_superblock().await;
+        }
+        self.stop();
+        let files = self.files.take();
+        for file in files.into_iter().filter_map(|(_, file)| Rc::into_inner(file)) {
+            self.device.close(file).await;
+        }
+        self.lock.replace(None);
+    }
+
+    async fn write_clean_superblock(&self) {
+        let superblock = self.next_superblock();
+        match self.device.write_superblock(&superblock).await {
+            Ok(()) => drop(self.superblock.replace(superblock)),
+            Err(source) => self.fail(&FatalError::Superblock { source }),
+        }
+    }
+
+    fn next_superblock(&self) -> Superblock {
+        let before = self.superblock.borrow();
+        let mut superblock = before.clone();
+        let bytes = before.encode(0).expect("it was written before");
+        superblock.parent_crc = Superblock::decode(&bytes).expect("it was encoded just now").1;
+        superblock.sequence += 1;
+        superblock.clean = true;
+        let pipeline = self.pipeline.borrow();
+        superblock.durable_lsn = pipeline.durable_lsn();
+        superblock.next_segment = pipeline.space.next_segment();
+        superblock
+    }
+
+    pub(super) fn metrics(&self) -> LogMetrics {
+        let pipeline = self.pipeline.borrow();
+        let (counts, space) = (&pipeline.counts, &pipeline.space);
+        LogMetrics {
+            commits: counts.commits,
+            heartbeats: counts.heartbeats,
+            entries: counts.entries,
+            frame_bytes: counts.frame_bytes,
+            padding_bytes: counts.padding_bytes,
+            wait_last_us: micros(counts.wait_last),
+            wait_ewma_us: micros(counts.wait_ewma),
+            flush_last_us: micros(counts.flush_last),
+            flush_ewma_us: micros(counts.flush_ewma),
+            in_flight: pipeline.in_flight(),
+            pending_bytes: pipeline.pending_bytes(),
+            segments_ready: space.ready(),
+            used_bytes: space.used_bytes(),
+            log_bytes_max: space.limits().log_bytes_max,
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What a log counts.
+
+use std::time::Duration;
+
+/// The state and the counters of a log since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogMetrics {
+    /// Commits started, those without entries included.
+    pub commits: u64,
+    /// Commits without entries.
+    pub heartbeats: u64,
+    /// Entries made durable.
+    pub entries: u64,
+    /// Bytes of frames, without padding.
+    pub frame_bytes: u64,
+    /// Bytes of padding.
+    pub padding_bytes: u64,
+    /// How long the oldest entry of the last commit had waited for its start, in microseconds.
+    pub wait_last_us: u64,
+    /// The same, as a moving average.
+    pub wait_ewma_us: u64,
+    /// How long the last commit took on the disk, in microseconds.
+    pub flush_last_us: u64,
+    /// The same, as a moving average.
+    pub flush_ewma_us: u64,
+    /// Commits in flight now.
+    pub in_flight: usize,
+    /// Bytes of entries that are not durable.
+    pub pending_bytes: usize,
+    /// Blank segments that wait, the reserve included.
+    pub segments_ready: usize,
+    /// Bytes of all segment files.
+    pub used_bytes: u64,
+    /// The most they may be.
+    pub log_bytes_max: u64,
+}
+
+/// The counters behind [`LogMetrics`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counts {
+    pub(crate) commits: u64,
+    pub(crate) heartbeats: u64,
+    pub(crate) entries: u64,
+    pub(crate) frame_bytes: u64,
+    pub(crate) padding_bytes: u64,
+    pub(crate) wait_last: Duration,
+    pub(crate) wait_ewma: Duration,
+    pub(crate) flush_last: Duration,
+    pub(crate) flush_ewma: Duration,
+    pub(crate) failed: bool,
+}
+
+impl Counts {
+    pub(crate) fn on_started(&mut self, bytes: usize, padded: usize, wait: Duration) {
+        self.commits += 1;
+        self.frame_bytes += bytes as u64;
+        self.padding_bytes += (padded - bytes) as u64;
+        self.wait_last = wait;
+        self.wait_ewma = (self.wait_ewma * 7 + wait) / 8;
+    }
+
+    pub(crate) fn on_flushed(&mut self, flush: Duration, ewma: Duration) {
+        self.flush_last = flush;
+        self.flush_ewma = ewma;
+    }
+}
+
+pub(crate) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

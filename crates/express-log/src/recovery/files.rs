@@ -1,0 +1,211 @@
+//! How recovery finds, locks and reads the files of a log.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use wire::ids::{LogId, SegmentId};
+use wire::log_frame::BLOCK_BYTES;
+use wire::segment::SegmentHeader;
+use wire::superblock::{COPIES, COPY_BYTES, Superblock};
+
+use super::replay::{Found, Source};
+use super::{RecoveryError, io_error};
+use crate::core::choice::{Choice, choose};
+use crate::names::{SUPER, parse_segment_name, segment_name};
+
+/// How long to wait for the writes of a process that was killed.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+/// Bytes read at once.
+const WINDOW_BYTES: usize = 8 << 20;
+
+/// Makes `dir` if it is not there, and locks it.
+pub(super) fn lock_dir(dir: &Path) -> Result<OwnedFd, RecoveryError> {
+    fs::create_dir_all(dir).map_err(|source| io_error(dir, source))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(dir, flags, Mode::empty()).map_err(|source| io_error(dir, source.into()))?;
+    lock(&fd, dir, Instant::now() + LOCK_WAIT)?;
+    rustix::fs::fsync(&fd).map_err(|source| io_error(dir, source.into()))?;
+    Ok(fd)
+}
+
+fn lock(fd: impl AsFd, path: &Path, until: Instant) -> Result<(), RecoveryError> {
+    loop {
+        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => thread::sleep(LOCK_PAUSE),
+            Err(Errno::WOULDBLOCK) => return Err(RecoveryError::InUse { path: path.to_owned() }),
+            Err(error) => return Err(io_error(path, error.into())),
+        }
+    }
+}
+
+type Survey = (Option<(Superblock, u32)>, Vec<Found>, Files);
+
+/// Reads what the files of `dir` say of themselves.
+pub(super) fn survey(dir: &Path) -> Result<Survey, RecoveryError> {
+    let segments = list(dir)?;
+    let superblock = read_superblock(dir)?;
+    let Some((block, _)) = &superblock else {
+        return match segments.len() {
+            0 => Ok((None, Vec::new(), Files::new(dir.to_owned()))),
+            segments => Err(RecoveryError::NoSuperblock { path: dir.to_owned(), segments }),
+        };
+    };
+    let until = Instant::now() + LOCK_WAIT;
+    let mut found = Vec::with_capacity(segments.len());
+    let mut files = Files::new(dir.to_owned());
+    for segment in segments {
+        let path = dir.join(segment_name(segment));
+        let ended = block.segments.iter().any(|ended| ended.segment == segment);
+        if !ended {
+            settle(&path, until)?;
+        }
+        let file_bytes = length(&path)?;
+        let first = files.read(segment, 0, BLOCK_BYTES).map_err(|source| io_error(&path, source))?;
+        let header = SegmentHeader::decode(first).ok().filter(|header| header.segment == segment);
+        belongs(&path, header.as_ref(), block.log)?;
+        found.push(Found { segment, file_bytes, header });
+    }
+    Ok((superblock, found, files))
+}
+
+/// The ids of the segments, ascending.
+fn list(dir: &Path) -> Result<Vec<SegmentId>, RecoveryError> {
+    let entries = fs::read_dir(dir).map_err(|source| io_error(dir, source))?;
+    let mut segments = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|source| io_error(dir, source))?;
+        segments.extend(entry.file_name().to_str().and_then(parse_segment_name));
+    }
+    segments.sort_unstable();
+    Ok(segments)
+}
+
+/// Waits for writes still on their way, and makes durable what was written: no decision stands on bytes that a power
+/// cut may still take.
+fn settle(path: &Path, until: Instant) -> Result<(), RecoveryError> {
+    let file = File::options().read(true).write(true).open(path).map_err(|source| io_error(path, source))?;
+    lock(&file, path, until)?;
+    file.sync_all().map_err(|source| io_error(path, source))
+}
+
+fn length(path: &Path) -> Result<u32, RecoveryError> {
+    let bytes = fs::metadata(path).map_err(|source| io_error(path, source))?.len();
+    match u32::try_from(bytes) {
+        Ok(short) if (short as usize).is_multiple_of(BLOCK_BYTES) => Ok(short),
+        _ => Err(RecoveryError::Length { path: path.to_owned(), bytes }),
+    }
+}
+
+fn belongs(path: &Path, header: Option<&SegmentHeader>, expected: LogId) -> Result<(), RecoveryError> {
+    match header {
+        Some(header) if header.log != expected => {
+            Err(RecoveryError::Foreign { path: path.to_owned(), found: header.log, expected })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn read_superblock(dir: &Path) -> Result<Option<(Superblock, u32)>, RecoveryError> {
+    let path = dir.join(SUPER);
+    let bytes = match File::options().read(true).write(true).open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(io_error(&path, source)),
+        Ok(file) => file.sync_all().and_then(|()| fs::read(&path)).map_err(|source| io_error(&path, source))?,
+    };
+    let copies: Vec<&[u8]> = bytes.chunks(COPY_BYTES).take(COPIES).collect();
+    match choose(&copies) {
+        Ok(Choice::Fresh) => Ok(None),
+        Ok(Choice::Found(superblock, crc)) => Ok(Some((*superblock, crc))),
+        Err(source) => Err(RecoveryError::Superblock { path, source }),
+    }
+}
+
+/// Reads segments through a window that moves forward, past the page cache where the file system can.
+#[derive(Debug)]
+pub(crate) struct Files {
+    dir: PathBuf,
+    open: Option<(SegmentId, File)>,
+    buffer: Vec<u8>,
+    /// Where the window starts in `buffer`, so that it is aligned.
+    base: usize,
+    /// Offset of the window in the file.
+    offset: u64,
+    filled: usize,
+}
+
+impl Files {
+    fn new(dir: PathBuf) -> Self {
+        Self { dir, open: None, buffer: Vec::new(), base: 0, offset: 0, filled: 0 }
+    }
+
+    fn open(&mut self, segment: SegmentId) -> io::Result<()> {
+        if self.open.as_ref().is_some_and(|(open, _)| *open == segment) {
+            return Ok(());
+        }
+        if self.buffer.is_empty() {
+            self.buffer = vec![0; WINDOW_BYTES + BLOCK_BYTES];
+            self.base = self.buffer.as_ptr().align_offset(BLOCK_BYTES);
+        }
+        let path = self.dir.join(segment_name(segment));
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let fd = match rustix::fs::open(&path, flags | OFlags::DIRECT, Mode::empty()) {
+            Err(Errno::INVAL) => rustix::fs::open(&path, flags, Mode::empty())?,
+            other => other?,
+        };
+        self.open = Some((segment, File::from(fd)));
+        (self.offset, self.filled) = (0, 0);
+        Ok(())
+    }
+
+    /// Moves the window to `offset`, keeping what it already holds from there on, and fills it to `bytes` at least.
+    fn fill(&mut self, offset: u64, bytes: usize) -> io::Result<()> {
+        let window = &mut self.buffer[self.base..self.base + WINDOW_BYTES];
+        let end = self.offset + self.filled as u64;
+        if (self.offset..end).contains(&offset) {
+            let skip = usize::try_from(offset - self.offset).expect("inside the window");
+            window.copy_within(skip..self.filled, 0);
+            self.filled -= skip;
+        } else {
+            self.filled = 0;
+        }
+        self.offset = offset;
+        let Some((_, file)) = &self.open else {
+            return Err(io::ErrorKind::NotFound.into());
+        };
+        // The first block of a file is asked for by itself; anything else is read ahead.
+        let goal = if offset == 0 { bytes } else { WINDOW_BYTES };
+        while self.filled < goal {
+            let at = self.offset + self.filled as u64;
+            let count = match rustix::io::pread(file, &mut window[self.filled..goal], at) {
+                Err(Errno::INTR) => continue,
+                other => other?,
+            };
+            self.filled += count;
+            if count == 0 || !count.is_multiple_of(BLOCK_BYTES) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Source for Files {
+    fn read(&mut self, segment: SegmentId, offset: u32, bytes: usize) -> io::Result<&[u8]> {
+        self.open(segment)?;
+        let offset = u64::from(offset);
+        let end = self.offset + self.filled as u64;
+        if offset < self.offset || offset + bytes as u64 > end {
+            self.fill(offset, bytes)?;
+        }
+        let start = self.base + usize::try_from(offset - self.offset).expect("inside the window");
+        Ok(&self.buffer[start..self.base + self.filled])
+    }
+}
