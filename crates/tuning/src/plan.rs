@@ -1,6 +1,7 @@
 //! Which CPU serves which shard, and how much of the disk may each head log take?
 
 use thiserror::Error;
+use wire::superblock::SEGMENTS_MAX;
 
 use crate::settings::Log;
 use crate::units::Bytes;
@@ -93,14 +94,15 @@ pub struct LogRoomError {
 }
 
 /// Bytes that each of `shards` head logs may take: what the settings say, or its share of `room`
-/// where that is less, in whole segments. `room` is what is free plus what the logs hold already.
+/// where that is less, in whole segments and at most as many as a superblock lists. `room` is what
+/// is free plus what the logs hold already.
 pub fn log_bytes_max(log: &Log, shards: usize, room: Bytes) -> Result<Bytes, LogRoomError> {
     let segment_bytes = log.segment_bytes.get();
     let usable_bytes = room.get() / 100 * LOG_ROOM_PERCENT;
     let logs = u64::try_from(shards.max(1)).unwrap_or(u64::MAX);
     let share_bytes = (usable_bytes / logs).min(log.bytes_max.get());
-    let whole_bytes = share_bytes / segment_bytes * segment_bytes;
-    if whole_bytes < LOG_SEGMENTS_MIN * segment_bytes {
+    let segments = (share_bytes / segment_bytes).min(SEGMENTS_MAX as u64);
+    if segments < LOG_SEGMENTS_MIN {
         return Err(LogRoomError {
             room: Bytes::new(usable_bytes),
             shards,
@@ -108,7 +110,7 @@ pub fn log_bytes_max(log: &Log, shards: usize, room: Bytes) -> Result<Bytes, Log
             need: Bytes::new(LOG_SEGMENTS_MIN * segment_bytes * logs),
         });
     }
-    Ok(Bytes::new(whole_bytes))
+    Ok(Bytes::new(segments * segment_bytes))
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ table::settings! {
         connections_max: u32 = 4_096, 16 => 1_000_000;
         /// Batches that a session may have in flight, told to the client at the handshake. More
         /// hide a long round trip, and cost memory on both sides.
-        append_window: u16 = 16, 1 => 1_024;
+        append_window: u32 = wire::limits::APPEND_WINDOW_DEFAULT, 1 => 1_024;
         /// Silence on a connection after which the server pings, in milliseconds; after three of
         /// them unanswered it closes. Shorter finds dead peers sooner and wakes idle ones more.
         keepalive_ms: Millis = Millis::seconds(15), Millis::seconds(1) => Millis::seconds(600);

@@ -67,3 +67,14 @@ fn too_little_room_is_refused_with_what_would_be_needed() {
         "{error}"
     );
 }
+
+#[test]
+fn a_log_has_no_more_segments_than_a_superblock_lists() {
+    let log = Log {
+        bytes_max: Bytes::gib(16_384),
+        ..Log::default()
+    };
+    let bytes = log_bytes_max(&log, 1, Bytes::gib(1 << 20)).unwrap();
+    let segments = bytes.get() / log.segment_bytes.get();
+    assert_eq!(segments, wire::superblock::SEGMENTS_MAX as u64);
+}

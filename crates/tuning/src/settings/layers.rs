@@ -7,10 +7,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
+use wire::log_frame::BLOCK_BYTES;
 use wire::reason::Reason;
 
 use super::table::Fault;
 use super::{Setting, Settings};
+use crate::units::Bytes;
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,6 +116,14 @@ pub enum SettingsError {
         share: &'static str,
         /// The setting that bounds it.
         whole: Box<Choice>,
+    },
+    /// A size that is laid out in whole blocks is not one.
+    #[error("{choice}, which is not a multiple of {block}: round it to one")]
+    Unaligned {
+        /// The setting.
+        choice: Box<Choice>,
+        /// The block.
+        block: Bytes,
     },
     /// The address can be reached by others, and nobody said that this is meant.
     #[error(
@@ -317,6 +327,7 @@ impl Layers {
         };
         loaded.check_exposure()?;
         loaded.check_shares()?;
+        loaded.check_blocks()?;
         Ok(loaded)
     }
 }
@@ -368,6 +379,16 @@ impl Loaded {
             return Err(self.share(("log.segment_bytes", "log.bytes_max"), "a quarter of"));
         }
         Ok(())
+    }
+
+    fn check_blocks(&self) -> Result<(), SettingsError> {
+        let segment_bytes = self.settings.log.segment_bytes;
+        if segment_bytes.as_usize().is_multiple_of(BLOCK_BYTES) {
+            return Ok(());
+        }
+        let choice = Box::new(self.choice("log.segment_bytes"));
+        let block = Bytes::new(BLOCK_BYTES as u64);
+        Err(SettingsError::Unaligned { choice, block })
     }
 
     fn share(&self, names: (&'static str, &'static str), share: &'static str) -> SettingsError {

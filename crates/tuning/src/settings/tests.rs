@@ -297,3 +297,14 @@ fn a_variable_that_is_not_utf8_is_refused() {
         })
     ));
 }
+
+#[test]
+fn a_segment_is_whole_blocks() {
+    let error = from_environment(&[("NOVA_LOG_SEGMENT_BYTES", "8388609")]).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.ends_with("which is not a multiple of 4KiB: round it to one"),
+        "{text}"
+    );
+    from_environment(&[("NOVA_LOG_SEGMENT_BYTES", "8392704")]).unwrap();
+}
