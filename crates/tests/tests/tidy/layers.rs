@@ -60,12 +60,11 @@ const OUTSIDE: &[(&str, &[&str])] = &[
     ("anyhow", &["cli", "bench", "tests"]),
 ];
 
-/// The only files that may hold unsafe code.
+/// The only files that may hold unsafe code; one that holds none leaves the list.
 const UNSAFE: &[&str] = &[
-    "crates/wire/src/archive.rs",
-    "crates/express-log/src/buffer.rs",
-    "crates/express-log/src/device.rs",
     "crates/dataplane/src/os.rs",
+    "crates/express-log/src/device/disk.rs",
+    "crates/express-log/src/ring.rs",
 ];
 
 fn may_use(user: &str, used: &str, is_ours: bool) -> bool {
@@ -82,15 +81,21 @@ fn may_use(user: &str, used: &str, is_ours: bool) -> bool {
     }
 }
 
-fn unsafe_faults(sources: &[Source]) -> Vec<String> {
+fn unsafe_faults(sources: &[Source], allowed: &[&str]) -> Vec<String> {
     let mut faults = Vec::new();
-    for source in sources
-        .iter()
-        .filter(|source| !UNSAFE.contains(&source.path.as_str()))
-    {
-        let found = tree::names(&source.code).filter(|(_, name)| *name == "unsafe");
-        faults.extend(found.map(|(byte, _)| format!("{} is unsafe", source.at(byte))));
+    let mut idle = allowed.to_vec();
+    for source in sources {
+        let mut found = tree::names(&source.code).filter(|(_, name)| *name == "unsafe");
+        if let Some((byte, _)) = found.next() {
+            let is_allowed = allowed.contains(&source.path.as_str());
+            faults.extend((!is_allowed).then(|| format!("{} is unsafe", source.at(byte))));
+            idle.retain(|path| *path != source.path);
+        }
     }
+    faults.extend(
+        idle.iter()
+            .map(|path| format!("{path} holds no unsafe code")),
+    );
     faults
 }
 
@@ -122,13 +127,11 @@ fn every_arrow_is_in_the_table() {
 
 #[test]
 fn unsafe_code_stands_in_few_files() {
-    let bad = [Source::new(
-        "crates/client/src/a.rs",
-        "fn f() { unsafe { g() } } // unsafe\n",
-    )];
-    assert_eq!(unsafe_faults(&bad), ["crates/client/src/a.rs:1 is unsafe"]);
-    report(
-        &unsafe_faults(&tree::sources()),
-        "do it without, or move it into one of those files",
-    );
+    let text = "fn f() { unsafe { g() } } // unsafe\n";
+    let bad = [Source::new("crates/client/src/a.rs", text)];
+    assert_eq!(unsafe_faults(&bad, &[]).len(), 1);
+    assert_eq!(unsafe_faults(&bad, &["crates/client/src/a.rs"]).len(), 0);
+    assert_eq!(unsafe_faults(&[], &["crates/client/src/a.rs"]).len(), 1);
+    let remedy = "do it without, or move it into one of the files in UNSAFE";
+    report(&unsafe_faults(&tree::sources(), UNSAFE), remedy);
 }

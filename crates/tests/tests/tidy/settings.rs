@@ -37,7 +37,9 @@ fn is_prepared(name: &str, sources: &[Source]) -> bool {
     let mut checks = sources.iter().filter(|source| {
         matches!(
             source.path.as_str(),
-            "crates/tuning/src/start.rs" | "crates/tuning/src/plan.rs"
+            "crates/tuning/src/start.rs"
+                | "crates/tuning/src/plan.rs"
+                | "crates/tuning/src/settings/layers.rs"
         )
     });
     checks.any(|source| has_name(source, &wanted))

@@ -15,7 +15,7 @@ const BANNED: &[(&str, &str)] = &[
 ];
 
 /// Crates in which an offset is a place in a file; elsewhere it would be taken for a position.
-const OFFSET_CRATES: &[&str] = &["wire", "express-log", "bench", "tests"];
+const OFFSET_CRATES: &[&str] = &["wire", "express-log", "dataplane", "bench", "tests"];
 
 const KEYWORDS: &[&str] = &[
     "fn", "struct", "enum", "trait", "type", "mod", "const", "static", "async", "unsafe", "crate",
