@@ -1,6 +1,6 @@
 //! Does each crate use only the crates that the architecture lets it use?
 
-use cargo_metadata::{CargoOpt, MetadataCommand};
+use cargo_metadata::{CargoOpt, MetadataCommand, Package};
 
 use crate::report;
 use crate::tree::{self, Source};
@@ -99,30 +99,60 @@ fn unsafe_faults(sources: &[Source], allowed: &[&str]) -> Vec<String> {
     faults
 }
 
-#[test]
-fn every_arrow_is_in_the_table() {
-    assert!(may_use("cli", "dataplane", true) && !may_use("dataplane", "control", true));
-    assert!(may_use("wire", "rkyv", false) && !may_use("client", "rkyv", false));
+fn packages() -> Vec<Package> {
     let mut command = MetadataCommand::new();
     command
         .manifest_path(tree::root().join("Cargo.toml"))
         .features(CargoOpt::AllFeatures);
     let metadata = command.no_deps().exec().expect("cargo metadata answers");
-    let ours: Vec<_> = metadata
-        .packages
-        .iter()
-        .map(|package| package.name.to_string())
-        .collect();
-    let mut faults = Vec::new();
-    for package in &metadata.packages {
+    metadata.packages
+}
+
+/// Every use of one crate by another: the user, the used, and whether that is ours.
+fn uses(packages: &[Package]) -> Vec<(&str, &str, bool)> {
+    let is_ours = |name: &str| packages.iter().any(|package| package.name.as_str() == name);
+    let mut uses = Vec::new();
+    for package in packages {
         for used in &package.dependencies {
-            let is_ours = ours.contains(&used.name);
-            if !may_use(package.name.as_str(), &used.name, is_ours) {
-                faults.push(format!("{} -> {}", package.name, used.name));
-            }
+            let (user, used) = (package.name.as_str(), used.name.as_str());
+            uses.push((user, used, is_ours(used)));
         }
     }
+    uses
+}
+
+#[test]
+fn every_arrow_is_in_the_table() {
+    assert!(may_use("cli", "dataplane", true) && !may_use("dataplane", "control", true));
+    assert!(may_use("wire", "rkyv", false) && !may_use("client", "rkyv", false));
+    let packages = packages();
+    let mut uses = uses(&packages);
+    uses.retain(|(user, used, is_ours)| !may_use(user, used, *is_ours));
+    let faults: Vec<_> = uses
+        .iter()
+        .map(|(user, used, _)| format!("{user} -> {used}"))
+        .collect();
     report(&faults, "move the code, or change the table with an ADR");
+}
+
+#[test]
+fn every_crate_from_outside_has_its_reason_in_the_decision() {
+    let decision = "docs/adr/0003-dependencies.md";
+    let text = std::fs::read_to_string(tree::root().join(decision)).expect("the ADR is there");
+    let rows = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let named: Vec<&str> = rows.flat_map(|cell| cell.split(", ")).collect();
+    let packages = packages();
+    let mut uses = uses(&packages);
+    uses.retain(|(_, used, is_ours)| !is_ours && !named.contains(used));
+    let unnamed = uses
+        .iter()
+        .map(|(user, used, _)| format!("{user} -> {used}"));
+    report(
+        &unnamed.collect::<Vec<_>>(),
+        "say in docs/adr/0003 what it replaces",
+    );
 }
 
 #[test]
