@@ -185,36 +185,8 @@ impl BatchBuilder {
         body: &[u8],
     ) -> Result<(), BatchError> {
         let record = self.records();
-        let header_bytes: usize = headers
-            .iter()
-            .map(|(n, v)| n.as_ref().len() + v.as_ref().len())
-            .sum();
-        let bytes = header_bytes + body.len();
-        if bytes > RECORD_CONTENT_BYTES_MAX {
-            return Err(BatchError::RecordContent { record, bytes });
-        }
-        if headers.len() > RECORD_HEADERS_MAX {
-            return Err(BatchError::Headers {
-                record,
-                headers: headers.len(),
-            });
-        }
-        if headers.iter().any(|(name, _)| name.as_ref().is_empty()) {
-            return Err(BatchError::EmptyHeaderName { record });
-        }
-        if timestamp_ms == Some(NO_STAMP) {
-            return Err(BatchError::Stamp { record });
-        }
-        if record == BATCH_RECORDS_MAX {
-            return Err(BatchError::Records {
-                records: record + 1,
-            });
-        }
-        let bytes = self.content_bytes() + bytes;
-        if bytes > BATCH_CONTENT_BYTES_MAX {
-            return Err(BatchError::Content { bytes });
-        }
-        Ok(())
+        let bytes = check_record(record, timestamp_ms, headers, body)?;
+        check_totals(record + 1, self.content_bytes() + bytes)
     }
 
     /// Appends the encoded batch to `out`, answers its CRC-32C, and starts anew.
@@ -234,6 +206,53 @@ impl BatchBuilder {
         self.columns.payload.clear();
         Ok(crc32c(&out[start..]))
     }
+}
+
+/// The content of a record that is within every bound of its own; `record` is its place in the batch, for the message.
+///
+/// # Errors
+/// [`BatchError`] of the first bound that it breaks by itself.
+pub fn check_record<N: AsRef<[u8]>, V: AsRef<[u8]>>(
+    record: usize,
+    timestamp_ms: Option<i64>,
+    headers: &[(N, V)],
+    body: &[u8],
+) -> Result<usize, BatchError> {
+    let header_bytes: usize = headers
+        .iter()
+        .map(|(n, v)| n.as_ref().len() + v.as_ref().len())
+        .sum();
+    let bytes = header_bytes + body.len();
+    if bytes > RECORD_CONTENT_BYTES_MAX {
+        return Err(BatchError::RecordContent { record, bytes });
+    }
+    if headers.len() > RECORD_HEADERS_MAX {
+        return Err(BatchError::Headers {
+            record,
+            headers: headers.len(),
+        });
+    }
+    if headers.iter().any(|(name, _)| name.as_ref().is_empty()) {
+        return Err(BatchError::EmptyHeaderName { record });
+    }
+    if timestamp_ms == Some(NO_STAMP) {
+        return Err(BatchError::Stamp { record });
+    }
+    Ok(bytes)
+}
+
+/// Whether so many records with so much content make a batch.
+///
+/// # Errors
+/// [`BatchError::Records`] or [`BatchError::Content`].
+pub const fn check_totals(records: usize, bytes: usize) -> Result<(), BatchError> {
+    if records == 0 || records > BATCH_RECORDS_MAX {
+        return Err(BatchError::Records { records });
+    }
+    if bytes > BATCH_CONTENT_BYTES_MAX {
+        return Err(BatchError::Content { bytes });
+    }
+    Ok(())
 }
 
 /// A length that a bound of the batch keeps small.
@@ -268,16 +287,18 @@ impl<'a> VerifiedBatch<'a> {
                 computed,
             });
         }
-        let columns =
-            archive::view::<ArchivedColumns>(bytes).map_err(|_| BatchError::Malformed {
-                what: "its archive",
-            })?;
+        Self::summed(bytes, crc)
+    }
+
+    /// Checks the columns and bounds of a batch whose CRC-32C was checked, or is covered by another sum that was.
+    ///
+    /// # Errors
+    /// [`BatchError`] of the first thing that is wrong.
+    pub fn summed(bytes: &'a [u8], crc: u32) -> Result<Self, BatchError> {
+        let columns = archive::view::<ArchivedColumns>(bytes)
+            .map_err(|_| BatchError::Malformed { what: "its archive" })?;
         check_columns(columns)?;
-        Ok(Self {
-            bytes,
-            crc,
-            columns,
-        })
+        Ok(Self { bytes, crc, columns })
     }
 
     /// The encoded batch.

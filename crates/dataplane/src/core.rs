@@ -1,0 +1,32 @@
+//! One shard's decisions, without clock, I/O or locks: what comes in are calls, what goes out goes through [`World`].
+//!
+//! A stream's committed state is its [`row::Row`], the fold of its entries. While something is in flight, or someone is
+//! connected, a [`live::Live`] stands beside it with the assignment cursor. Everything that is answered waits in
+//! [`commit`]'s queue until the state it was judged on is durable.
+
+mod append;
+mod commit;
+mod dedupe;
+mod live;
+mod outbox;
+mod placement;
+mod read;
+mod request;
+mod ring;
+mod row;
+mod session;
+mod shard;
+mod streams;
+mod subscribe;
+mod verbs;
+mod world;
+
+pub(crate) use outbox::OutBuffer;
+pub(crate) use placement::Placement;
+pub(crate) use request::{Request, Route};
+pub(crate) use shard::{Shard, ShardConfig};
+pub(crate) use streams::{FoldError, Streams};
+pub(crate) use world::{ConnId, Fetch, FetchError, Flow, Now, World};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,517 @@
+//! How a batch is admitted: judged at the assignment cursor, written to the log, answered once it is durable.
+
+use std::time::Duration;
+
+use express_log::{NoRoom, RoomClass};
+use wire::batch::VerifiedBatch;
+use wire::config::{Class, ProducerPolicy, StreamConfig, TimestampingMode};
+use wire::entry::{self, BatchHead, Effect, Numbered, Place, Stamping};
+use wire::hot::{Ack, AppendHead};
+use wire::ids::{BatchNo, ProducerId, SeqNum};
+use wire::message::AppendOnce;
+use wire::names::FencingToken;
+use wire::reason::Reason;
+use wire::refusal::Refusal;
+
+use super::commit::{Answering, Applying, Tail, To, committed};
+use super::dedupe::{Answer, Seen};
+use super::live::{Held, Live};
+use super::row::Row;
+use super::session::Phase;
+use super::shard::Shard;
+use super::world::{ConnId, Flow, World};
+
+/// How long a one-shot waits for throughput before it is refused.
+const ONE_SHOT_WAIT: Duration = Duration::from_secs(1);
+/// What a refusal for want of log room tells a client to wait, in milliseconds.
+const FULL_RETRY_AFTER_MS: u64 = 1_000;
+
+/// A batch on its way in.
+pub(crate) struct Incoming<'a> {
+    /// Who is answered.
+    pub(crate) to: To,
+    /// Who numbered it.
+    pub(crate) numbered: Numbered,
+    /// The expected sequence number.
+    pub(crate) match_seq_num: Option<SeqNum>,
+    /// What applies with it.
+    pub(crate) effect: Option<&'a Effect>,
+    /// The token presented by a one-shot; a session's was judged when it opened.
+    pub(crate) presented: &'a FencingToken,
+    /// The batch.
+    pub(crate) batch: VerifiedBatch<'a>,
+    /// The session's epoch; zero for a one-shot.
+    pub(crate) session_epoch: u32,
+}
+
+/// What becomes of a batch.
+enum Judgement {
+    /// It goes in.
+    Admit,
+    /// It was stored before.
+    Again(Answer),
+    /// It is refused, once what it was judged on is durable.
+    Refuse(Refusal, Tail),
+    /// A bound of the stream holds it back, for this long if time alone helps.
+    Hold(Option<Duration>),
+}
+
+impl Shard {
+    /// A batch of a session.
+    pub(crate) fn on_append(&mut self, conn: ConnId, head: &[u8], payload: &[u8], world: &mut impl World) -> Flow {
+        self.now = world.now();
+        let Ok(head) = AppendHead::decode(head) else {
+            if let Some(out) = world.out(conn) {
+                out.refuse(0, Refusal::invalid("the head of an append doesn't validate"));
+            }
+            return Flow::Done;
+        };
+        let window = self.config.append_window;
+        let Some((session, state)) = self.sessions.held_by(conn, head.session) else {
+            if let Some(out) = world.out(conn) {
+                let refusal = Refusal::new(
+                    Reason::NotFound,
+                    format!("this connection has no session {}", head.session),
+                );
+                out.message(&wire::message::AppendRefused { session: head.session, no: head.no, refusal }, 0);
+            }
+            return Flow::Done;
+        };
+        let to = To::Session { session, no: head.no };
+        let verdict = if let Phase::Ended(refusal) = &state.phase {
+            Err(refusal.clone())
+        } else if state.in_flight >= window {
+            let message = format!("the session has {window} batches in flight, which is its window");
+            Err(Refusal::new(Reason::ResourceExhausted, message))
+        } else {
+            VerifiedBatch::verify(payload, head.batch_crc).map_err(Refusal::from)
+        };
+        let (row, producer, session_epoch) = (state.row, state.producer, state.epoch);
+        state.in_flight += 1;
+        let batch = match verdict {
+            Ok(batch) => batch,
+            Err(refusal) => {
+                self.counts.refused += 1;
+                self.answer_after(row, to, Answering::Refuse(refusal, Tail::Without), world);
+                return Flow::Done;
+            }
+        };
+        let incoming = Incoming {
+            to,
+            numbered: Numbered { producer, no: head.no, one_shot: false },
+            match_seq_num: head.match_seq_num,
+            effect: None,
+            presented: &FencingToken::default(),
+            batch,
+            session_epoch,
+        };
+        let flow = self.take_in(row, &incoming, world);
+        if flow == Flow::Blocked
+            && let Some(state) = self.sessions.get_mut(session)
+        {
+            state.in_flight -= 1;
+        }
+        flow
+    }
+
+    /// A batch outside of any session.
+    pub(super) fn append_once(
+        &mut self,
+        to: To,
+        once: AppendOnce,
+        payload: &[u8],
+        world: &mut impl World,
+    ) -> Result<Flow, Refusal> {
+        let batch = VerifiedBatch::verify(payload, once.batch_crc)?;
+        let Some(row) = self.find_or_create(&once.address, |bucket| bucket.create_stream_on_append, world)? else {
+            return Ok(Flow::Blocked);
+        };
+        let (high, low) = once.idempotency;
+        let numbered = Numbered {
+            producer: ProducerId::new(high),
+            no: BatchNo::new(low),
+            one_shot: (high, low) != (0, 0),
+        };
+        let incoming = Incoming {
+            to,
+            numbered,
+            match_seq_num: once.match_seq_num,
+            effect: once.effect.as_ref(),
+            presented: &once.fencing_token,
+            batch,
+            session_epoch: 0,
+        };
+        Ok(self.take_in(row, &incoming, world))
+    }
+
+    /// Judges a batch and does what comes of it.
+    #[inline]
+    pub(super) fn take_in(&mut self, row: u32, incoming: &Incoming<'_>, world: &mut impl World) -> Flow {
+        let held_before = self.live(row).is_some_and(|live| !live.held.is_empty());
+        match self.judge(row, incoming, held_before) {
+            Judgement::Admit => self.admit(row, incoming, world),
+            Judgement::Again(answer) => {
+                self.counts.deduped += 1;
+                let ack = Ack {
+                    no: answer.no,
+                    start: answer.start,
+                    records: u32::from(answer.records),
+                    last_ms: answer.last_ms,
+                };
+                self.answer_at(answer.lsn, row, (incoming.to, Answering::Ack(ack)), world);
+                Flow::Done
+            }
+            Judgement::Refuse(refusal, tail) => {
+                self.counts.refused += 1;
+                self.answer_after(row, incoming.to, Answering::Refuse(refusal, tail), world);
+                Flow::Done
+            }
+            Judgement::Hold(wait) => self.hold(row, incoming, wait, world),
+        }
+    }
+
+    fn judge(&mut self, at: u32, incoming: &Incoming<'_>, held_before: bool) -> Judgement {
+        let now = self.now.mono;
+        let sessions = &self.sessions;
+        let Some(row) = self.streams.row_mut(at) else { unreachable!("sessions end before their row goes") };
+        if let Some(again) = judge_resend(row, incoming) {
+            return again;
+        }
+        if held_before {
+            return Judgement::Hold(None);
+        }
+        let live = live_of(row);
+        if let To::Call { .. } = incoming.to
+            && let Err(refusal) = judge_token(live, incoming.presented, |session| sessions.get(*session).is_some())
+        {
+            return Judgement::Refuse(refusal, Tail::Without);
+        }
+        if let Some(expected) = incoming.match_seq_num
+            && expected != live.next
+        {
+            let message = format!("the batch expects sequence number {expected}, the next one is {}", live.next);
+            return Judgement::Refuse(Refusal::new(Reason::SequenceMismatch, message), Tail::With);
+        }
+        if let Err(refusal) = judge_stamps(&live.config, &incoming.batch) {
+            return Judgement::Refuse(refusal, Tail::Without);
+        }
+        if live.has_gathered_enough(incoming.batch.content_bytes(), incoming.batch.records()) {
+            return Judgement::Hold(None);
+        }
+        match live.allowance.wait(live.config.throughput_max_bytes_per_second, now) {
+            Some(wait) => Judgement::Hold(Some(wait)),
+            None => Judgement::Admit,
+        }
+    }
+
+    /// Writes a batch to the log, assigns what it gets, and queues its answer.
+    fn admit(&mut self, at: u32, incoming: &Incoming<'_>, world: &mut impl World) -> Flow {
+        let batch = &incoming.batch;
+        let effect_bytes = incoming.effect.map_or(0, |effect| effect.to_bytes().len());
+        let entry_bytes = entry::batch_entry_bytes(batch.bytes().len()) + effect_bytes;
+        match world.room(entry_bytes, RoomClass::Data) {
+            Ok(()) => {}
+            Err(NoRoom::Busy { .. }) => return Flow::Blocked,
+            Err(full) => {
+                self.counts.refused += 1;
+                self.answer_after(at, incoming.to, Answering::Refuse(no_room(&full), Tail::Without), world);
+                return Flow::Done;
+            }
+        }
+        let (epoch, log, wall_ms) = (self.config.epoch, self.config.own_log, self.now.wall_ms);
+        let Some(row) = self.streams.row_mut(at) else { unreachable!("it was judged") };
+        let stream_id = row.stream_id;
+        let live = live_of(row);
+        let stamping = Stamping::of(&live.config, wall_ms, live.last_ms);
+        let head = BatchHead {
+            place: Place { stream_id, slot_epoch: epoch, rev: live.rev.next() },
+            first: live.next,
+            records: batch.records(),
+            stamping,
+            last_ms: stamping.last(batch),
+            numbered: incoming.numbered,
+            session_epoch: incoming.session_epoch,
+            batch_crc: batch.crc(),
+        };
+        let start = wire::ids::Position::new(head.first, stamping.effective(batch.stamp(0), stamping.previous_ms));
+        let ring = &mut self.ring;
+        let (lsn, pos) = match incoming.effect {
+            None => append_plain(world, ring, &head, batch.bytes()),
+            Some(effect) => append_bytes(world, ring, &entry::encode_batch_with(&head, batch.bytes(), effect)),
+        };
+        let end = head.end();
+        live.next = end.seq_num;
+        live.last_ms = end.timestamp_ms;
+        live.rev = head.place.rev;
+        live.last_lsn = lsn;
+        live.in_flight += 1;
+        live.in_flight_bytes += u64::from(batch.content_bytes());
+        live.in_flight_records += u64::from(batch.records());
+        live.allowance.take(batch.content_bytes());
+        match incoming.effect {
+            None => {}
+            Some(Effect::InstallToken(token)) => live.token = token.clone(),
+            Some(Effect::Trim(to)) => live.trim_point = live.trim_point.max(*to).min(live.next),
+        }
+        if incoming.numbered.producer.get() != 0 {
+            let answer = Answer {
+                no: incoming.numbered.no,
+                batch_crc: batch.crc(),
+                records: batch.records(),
+                start,
+                last_ms: end.timestamp_ms,
+                lsn,
+            };
+            row.dedupe.get_or_insert_default().note(incoming.numbered, answer);
+        }
+        let no = incoming.numbered.no;
+        let ack = Ack { no, start, records: u32::from(batch.records()), last_ms: end.timestamp_ms };
+        let applying = Applying::Batch(
+            committed(start, end, batch.content_bytes(), (log, pos)),
+            incoming.effect.map(|effect| Box::new(effect.clone())),
+        );
+        self.queue(lsn, at, applying, Some((incoming.to, Answering::Ack(ack))));
+        self.counts.batches += 1;
+        self.counts.records += u64::from(batch.records());
+        self.counts.content_bytes += u64::from(batch.content_bytes());
+        if let Some(Effect::InstallToken(token)) = incoming.effect {
+            self.supersede(at, token, world);
+        }
+        Flow::Done
+    }
+
+    /// Keeps a batch back until a bound of its stream lets it in.
+    fn hold(&mut self, at: u32, incoming: &Incoming<'_>, wait: Option<Duration>, world: &mut impl World) -> Flow {
+        let bytes = incoming.batch.bytes();
+        if self.held_bytes + bytes.len() > self.config.held_bytes_max {
+            let message = format!(
+                "the shard holds {} bytes of batches back for bounded streams, and may hold {}",
+                self.held_bytes, self.config.held_bytes_max
+            );
+            let refusal = Refusal::new(Reason::ResourceExhausted, message).with_retry_after_ms(FULL_RETRY_AFTER_MS);
+            self.answer_after(at, incoming.to, Answering::Refuse(refusal, Tail::Without), world);
+            return Flow::Done;
+        }
+        self.held_bytes += bytes.len();
+        let is_call = matches!(incoming.to, To::Call { .. });
+        let held = Held {
+            to: incoming.to,
+            numbered: incoming.numbered,
+            match_seq_num: incoming.match_seq_num,
+            effect: incoming.effect.cloned(),
+            presented: incoming.presented.clone(),
+            batch: bytes.to_vec(),
+            batch_crc: incoming.batch.crc(),
+            deadline: is_call.then(|| self.now.mono + ONE_SHOT_WAIT),
+        };
+        let Some(row) = self.streams.row_mut(at) else { unreachable!("it was judged") };
+        live_of(row).held.push_back(held);
+        if wait.is_some() {
+            self.throttle(at, wait);
+        }
+        Flow::Done
+    }
+
+    /// Lets in what was held back and may go now.
+    pub(super) fn release_held(&mut self, world: &mut impl World) {
+        while let Some(row) = self.holding.pop() {
+            self.release_row(row, world);
+            self.retire(row);
+        }
+        self.close_acks(world);
+    }
+
+    fn release_row(&mut self, at: u32, world: &mut impl World) {
+        while let Some(held) = self.pop_held(at) {
+            self.held_bytes -= held.batch.len();
+            let Some(session_epoch) = self.still_wanted(held.to) else { continue };
+            if held.deadline.is_some_and(|deadline| deadline <= self.now.mono) {
+                let refusal = self.throttled_too_long(at);
+                self.answer_after(at, held.to, Answering::Refuse(refusal, Tail::Without), world);
+                continue;
+            }
+            // It was verified when it came in.
+            let Ok(batch) = VerifiedBatch::summed(&held.batch, held.batch_crc) else { continue };
+            let incoming = Incoming {
+                to: held.to,
+                numbered: held.numbered,
+                match_seq_num: held.match_seq_num,
+                effect: held.effect.as_ref(),
+                presented: &held.presented,
+                batch,
+                session_epoch,
+            };
+            let wait = match self.judge(at, &incoming, false) {
+                Judgement::Hold(wait) => wait,
+                Judgement::Admit if self.admit(at, &incoming, world) == Flow::Done => continue,
+                Judgement::Admit => None,
+                _ => {
+                    let _ = self.take_in(at, &incoming, world);
+                    continue;
+                }
+            };
+            self.held_bytes += held.batch.len();
+            if let Some(row) = self.streams.row_mut(at) {
+                live_of(row).held.push_front(held);
+            }
+            self.throttle(at, wait);
+            return;
+        }
+    }
+
+    fn pop_held(&mut self, at: u32) -> Option<Held> {
+        self.streams.row_mut(at)?.live.as_mut()?.held.pop_front()
+    }
+
+    /// The session epoch of someone who still waits for an answer.
+    fn still_wanted(&self, to: To) -> Option<u32> {
+        match to {
+            To::Call { .. } => Some(0),
+            To::Session { session, .. } => {
+                self.sessions.get(session).filter(|session| session.phase == Phase::Open).map(|session| session.epoch)
+            }
+        }
+    }
+
+    fn throttled_too_long(&mut self, at: u32) -> Refusal {
+        let now = self.now.mono;
+        let live = self.streams.row_mut(at).map(live_of);
+        let rate = live.as_ref().map_or(0, |live| live.config.throughput_max_bytes_per_second);
+        let wait = live.and_then(|live| live.allowance.wait(rate, now)).unwrap_or_default();
+        let message = format!("the stream takes {rate} bytes a second, and has taken more for over a second");
+        let retry_after_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
+        Refusal::new(Reason::ResourceExhausted, message).with_retry_after_ms(retry_after_ms)
+    }
+
+    pub(super) fn live(&self, row: u32) -> Option<&Live> {
+        self.streams.row(row)?.live.as_deref()
+    }
+}
+
+/// The live state of a row, made when there is none.
+#[inline]
+pub(super) fn live_of(row: &mut Row) -> &mut Live {
+    if row.live.is_none() {
+        row.live = Some(Box::new(Live::of(row)));
+    }
+    match row.live.as_deref_mut() {
+        Some(live) => live,
+        None => unreachable!("it was just made"),
+    }
+}
+
+/// The refusal of a log that is full.
+pub(super) fn no_room(full: &NoRoom) -> Refusal {
+    let message = format!("the head log takes no more: {full}");
+    Refusal::new(Reason::ResourceExhausted, message).with_retry_after_ms(FULL_RETRY_AFTER_MS)
+}
+
+fn judge_resend(row: &Row, incoming: &Incoming<'_>) -> Option<Judgement> {
+    if incoming.numbered.producer.get() == 0 && !incoming.numbered.one_shot {
+        return None;
+    }
+    let no = incoming.numbered.no;
+    match row.dedupe.as_ref()?.look(incoming.numbered, incoming.batch.crc()) {
+        Seen::New => None,
+        Seen::Stored(answer) => Some(Judgement::Again(answer)),
+        Seen::OtherBytes => {
+            let message = format!("batch number {no} of this producer was used for other bytes");
+            Some(Judgement::Refuse(Refusal::invalid(message), Tail::Without))
+        }
+        Seen::Forgotten => {
+            let message = format!("batch number {no} is older than what is remembered: it may or may not be stored");
+            Some(Judgement::Refuse(Refusal::new(Reason::Internal, message), Tail::With))
+        }
+    }
+}
+
+/// Judges what a writer presents, at an open or a one-shot.
+pub(super) fn judge_presented(live: &Live, presented: &FencingToken) -> Result<(), Refusal> {
+    let fenced = live.config.producer_policy == ProducerPolicy::Fenced;
+    let message = if presented.is_empty() {
+        if !fenced || live.token.is_empty() {
+            return Ok(());
+        }
+        "the stream is fenced: a token must be presented".to_owned()
+    } else if *presented == live.token {
+        return Ok(());
+    } else if live.token.is_empty() {
+        format!("token '{presented}' was presented, and none is installed")
+    } else {
+        format!("token '{presented}' was presented, another one is installed")
+    };
+    Err(Refusal::new(Reason::FencedOut, message).with_fencing_token(live.token.clone()))
+}
+
+fn judge_token(
+    live: &Live,
+    presented: &FencingToken,
+    is_there: impl Fn(&u32) -> bool,
+) -> Result<(), Refusal> {
+    judge_presented(live, presented)?;
+    let fenced = live.config.producer_policy == ProducerPolicy::Fenced;
+    if fenced && live.token.is_empty() && live.sessions.iter().any(is_there) {
+        return Err(writer_held());
+    }
+    Ok(())
+}
+
+/// The refusal of a second writer.
+pub(super) fn writer_held() -> Refusal {
+    let message = "another writer session holds the stream; fence it with a token to take it over";
+    Refusal::new(Reason::WriterHeld, message)
+}
+
+fn judge_stamps(config: &StreamConfig, batch: &VerifiedBatch<'_>) -> Result<(), Refusal> {
+    match config.timestamping.mode {
+        TimestampingMode::ClientPrefer => Ok(()),
+        TimestampingMode::ClientRequire => match (0..batch.records()).find(|at| batch.stamp(*at).is_none()) {
+            None => Ok(()),
+            Some(at) => Err(Refusal::invalid(format!(
+                "record {at} has no timestamp, and the stream's mode is client-require"
+            ))),
+        },
+        TimestampingMode::Arrival if batch.has_no_stamps() => Ok(()),
+        TimestampingMode::Arrival => match (0..batch.records()).find(|at| batch.stamp(*at).is_some()) {
+            None => Ok(()),
+            Some(at) => Err(Refusal::invalid(format!(
+                "record {at} has a timestamp, and the stream's mode is arrival"
+            ))),
+        },
+    }
+}
+
+/// Refuses what this star can't write.
+pub(super) fn judge_class(class: Class) -> Result<(), Refusal> {
+    match class {
+        Class::Express => Ok(()),
+        Class::Standard => Err(Refusal::new(
+            Reason::FailedPrecondition,
+            "this star has no standard store to write class standard to: choose class express",
+        )),
+    }
+}
+
+#[inline]
+fn append_plain(
+    world: &mut impl World,
+    ring: &mut super::ring::Ring,
+    head: &BatchHead,
+    batch: &[u8],
+) -> (wire::ids::Lsn, express_log::EntryPos) {
+    let entry_bytes = entry::batch_entry_bytes(batch.len());
+    ring.push_with(entry_bytes, |bytes| entry::encode_batch(head, batch, bytes), |bytes| {
+        world.append(entry_bytes, |out| out.copy_from_slice(bytes))
+    })
+}
+
+/// Appends an entry that is encoded already.
+pub(super) fn append_bytes(
+    world: &mut impl World,
+    ring: &mut super::ring::Ring,
+    entry: &[u8],
+) -> (wire::ids::Lsn, express_log::EntryPos) {
+    ring.push_with(entry.len(), |bytes| bytes.copy_from_slice(entry), |bytes| {
+        world.append(entry.len(), |out| out.copy_from_slice(bytes))
+    })
+}

@@ -1,0 +1,344 @@
+//! What waits for a commit, and what a commit does: state moves forward, then everyone is answered in order.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use express_log::EntryPos;
+use smallvec::SmallVec;
+use wire::config::{Class, StreamConfig};
+use wire::entry::Effect;
+use wire::hot::Ack;
+use wire::ids::{BatchNo, Lsn, Position, SeqNum};
+use wire::message::{
+    AppendRefused, Appended, Done, Fenced, Opened, SessionEnded, StreamAnswer, StreamInfo, Token, Trimmed,
+};
+use wire::names::FencingToken;
+use wire::refusal::Refusal;
+
+use super::row::{CommittedBatch, Row};
+use super::session::{self, Phase};
+use super::shard::Shard;
+use super::streams::apply_effect;
+use super::world::{ConnId, World};
+
+/// Who is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum To {
+    /// A batch of a session.
+    Session {
+        /// The session.
+        session: u32,
+        /// The producer's number for the batch.
+        no: BatchNo,
+    },
+    /// A request.
+    Call {
+        /// From this connection.
+        conn: ConnId,
+        /// Under this number.
+        correlation: u64,
+    },
+}
+
+/// An answer that is given once what it stands on is durable.
+#[derive(Debug)]
+pub(crate) enum Answering {
+    /// No; with the committed tail as it is then, when asked for.
+    Refuse(Refusal, Tail),
+    /// A batch is durable: also the answer to its resend.
+    Ack(Ack),
+    /// There is nothing more to say.
+    Done,
+    /// The session is open.
+    Opened(u32),
+    /// What the stream is.
+    Info,
+    /// The installed token.
+    Token,
+    /// The fence holds since this position.
+    Fenced(Position),
+    /// Where the trim point stands.
+    Trimmed,
+    /// A session ended by the star's doing.
+    SessionEnded(u32),
+    /// A frame that was ready before, for the connection of the call.
+    Frame(Vec<u8>),
+}
+
+/// Whether a refusal carries the committed tail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tail {
+    /// It does.
+    With,
+    /// It doesn't.
+    Without,
+}
+
+/// What an entry does to its row once it is durable.
+#[derive(Debug)]
+pub(crate) enum Applying {
+    /// Makes it.
+    Create,
+    /// Adds records.
+    Batch(CommittedBatch, Option<Box<Effect>>),
+    /// Installs a token.
+    Fence(FencingToken),
+    /// Moves the trim point.
+    Trim(SeqNum),
+    /// Changes the configuration.
+    Reconfigure(Arc<StreamConfig>),
+    /// Deletes it.
+    Delete,
+}
+
+/// One thing that happens at a commit.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// When this is durable.
+    pub(crate) lsn: Lsn,
+    /// The row it is about; [`NO_ROW`] for none.
+    pub(crate) row: u32,
+    /// What becomes visible.
+    pub(crate) applying: Option<Applying>,
+    /// Who is answered what.
+    pub(crate) answer: Option<(To, Answering)>,
+}
+
+/// Stands for no row.
+pub(crate) const NO_ROW: u32 = u32::MAX;
+
+/// What waits for a commit, in the order of the log.
+pub(crate) type PendingQueue = VecDeque<Pending>;
+
+impl Shard {
+    /// The log has made everything up to `lsn` durable.
+    pub(crate) fn on_durable(&mut self, lsn: Lsn, world: &mut impl World) {
+        while self.pending.front().is_some_and(|pending| pending.lsn <= lsn) {
+            let Some(Pending { row, applying, answer, .. }) = self.pending.pop_front() else { break };
+            if let Some(applying) = applying {
+                self.apply(row, applying);
+            }
+            if let Some((to, answering)) = answer {
+                self.answer(row, to, answering, world);
+            }
+            self.retire(row);
+        }
+        self.close_acks(world);
+        self.pump_woken(world);
+        self.release_held(world);
+    }
+
+    /// Ends the ack frames that this turn has opened.
+    pub(crate) fn close_acks(&mut self, world: &mut impl World) {
+        for conn in self.acked.drain(..) {
+            if let Some(out) = world.out(conn) {
+                out.close_acks();
+            }
+        }
+    }
+
+    /// Lets an entry that is durable take effect.
+    fn apply(&mut self, at: u32, applying: Applying) {
+        let epoch = self.config.epoch;
+        let Some(row) = self.streams.row_mut(at) else { unreachable!("a row outlives its entries") };
+        row.rev = row.rev.next();
+        row.epoch = epoch;
+        let Some(live) = row.live.as_mut() else { unreachable!("a stream with entries in flight is live") };
+        live.in_flight -= 1;
+        match applying {
+            Applying::Batch(batch, effect) => {
+                live.in_flight_bytes -= u64::from(batch.content_bytes);
+                live.in_flight_records -= batch.end.seq_num.since(batch.start.seq_num);
+                if !live.held.is_empty() {
+                    self.holding.push(at);
+                }
+                self.woken.extend(live.subscriptions.drain(..));
+                row.apply_batch(&batch);
+                if let Some(effect) = effect {
+                    apply_effect(row, &effect);
+                }
+            }
+            Applying::Create => {}
+            Applying::Fence(token) => row.apply_token(&token),
+            Applying::Trim(to) => row.apply_trim(to),
+            Applying::Reconfigure(config) => row.config = config,
+            Applying::Delete => self.end_subscriptions(at),
+        }
+    }
+
+    /// Answers now.
+    pub(crate) fn answer(&mut self, row: u32, to: To, answering: Answering, world: &mut impl World) {
+        match answering {
+            Answering::Ack(ack) => self.answer_ack(row, to, ack, world),
+            Answering::Refuse(mut refusal, tail) => {
+                if let (Tail::With, Some(row)) = (tail, self.streams.row(row)) {
+                    refusal = refusal.with_tail(row.tail);
+                }
+                self.answer_refusal(to, refusal, world);
+            }
+            Answering::SessionEnded(session) => self.answer_ended(session, world),
+            other => {
+                let To::Call { conn, correlation } = to else { unreachable!("only calls are answered so") };
+                self.answer_call(row, (conn, correlation), other, world);
+            }
+        }
+    }
+
+    #[inline]
+    fn answer_ack(&mut self, row: u32, to: To, ack: Ack, world: &mut impl World) {
+        let Some(tail) = self.streams.row(row).map(|row| row.tail) else { return };
+        match to {
+            To::Session { session, .. } => {
+                let Some(state) = self.sessions.get_mut(session) else { return };
+                state.in_flight -= 1;
+                let conn = state.conn;
+                let handle = session::handle(self.config.shard, session);
+                let closes = state.in_flight == 0 && state.closing.is_some();
+                if world.out(conn).is_some_and(|out| out.ack(handle, Class::Express, tail, &ack)) {
+                    self.acked.push(conn);
+                }
+                if closes {
+                    self.finish_close(session, world);
+                }
+            }
+            To::Call { conn, correlation } => {
+                let appended = Appended { start: ack.start, end: ack.end(), tail, class: Class::Express };
+                if let Some(out) = world.out(conn) {
+                    out.message(&appended, correlation);
+                }
+            }
+        }
+    }
+
+    fn answer_refusal(&mut self, to: To, refusal: Refusal, world: &mut impl World) {
+        match to {
+            To::Session { session, no } => {
+                let Some(state) = self.sessions.get_mut(session) else { return };
+                state.in_flight -= 1;
+                let closes = state.in_flight == 0 && state.closing.is_some();
+                let handle = session::handle(self.config.shard, session);
+                if let Some(out) = world.out(state.conn) {
+                    out.message(&AppendRefused { session: handle, no, refusal }, 0);
+                }
+                if closes {
+                    self.finish_close(session, world);
+                }
+            }
+            To::Call { conn, correlation } => {
+                if let Some(out) = world.out(conn) {
+                    out.refuse(correlation, refusal);
+                }
+            }
+        }
+    }
+
+    fn answer_ended(&mut self, session: u32, world: &mut impl World) {
+        let Some(state) = self.sessions.get(session) else { return };
+        let Phase::Ended(refusal) = &state.phase else { return };
+        let ended = SessionEnded { session: session::handle(self.config.shard, session), refusal: refusal.clone() };
+        if let Some(out) = world.out(state.conn) {
+            out.message(&ended, 0);
+        }
+    }
+
+    fn answer_call(&self, row: u32, call: (ConnId, u64), answering: Answering, world: &mut impl World) {
+        let (conn, correlation) = call;
+        let row_state = self.streams.row(row);
+        let Some(out) = world.out(conn) else { return };
+        match (answering, row_state) {
+            (Answering::Done, _) => out.message(&Done {}, correlation),
+            (Answering::Frame(frame), _) => out.frames(&frame),
+            (Answering::Fenced(tail), _) => out.message(&Fenced { tail }, correlation),
+            (Answering::Info, Some(row)) => out.message(&StreamAnswer { stream: self.info(row) }, correlation),
+            (Answering::Token, Some(row)) => out.message(&Token { fencing_token: row.token() }, correlation),
+            (Answering::Trimmed, Some(row)) => out.message(&Trimmed { trim_point: row.trim_point }, correlation),
+            (Answering::Opened(session), Some(row)) => {
+                let opened = Opened {
+                    session: session::handle(self.config.shard, session),
+                    stream_id: row.stream_id,
+                    slot_epoch: self.config.epoch,
+                    tail: row.tail,
+                    window: self.config.append_window,
+                };
+                out.message(&opened, correlation);
+            }
+            (_, None) => out.refuse(correlation, super::verbs::deleted_meanwhile()),
+            (Answering::Ack(_) | Answering::Refuse(..) | Answering::SessionEnded(_), Some(_)) => {
+                unreachable!("answered before")
+            }
+        }
+    }
+
+    /// What a client is told of a stream.
+    pub(crate) fn info(&self, row: &Row) -> StreamInfo {
+        let bucket = self.streams.bucket_id(row.bucket);
+        let (Some(bucket), Ok(key)) = (self.bucket_name(bucket), wire::names::Key::new(&row.key)) else {
+            unreachable!("a bucket with streams is in the table, and a key was checked")
+        };
+        StreamInfo {
+            stream_id: row.stream_id,
+            bucket,
+            key,
+            config: *row.config,
+            tail: row.tail,
+            trim_point: row.trim_point,
+            // Nothing settles before the standard store comes.
+            settled: row.trim_point,
+            bytes: row.bytes,
+            created_at_ms: row.created_at_ms,
+        }
+    }
+
+    /// Drops the live state of a row that nothing needs any more, and a deleted row altogether.
+    pub(crate) fn retire(&mut self, at: u32) {
+        let now = self.now;
+        let Some(row) = self.streams.row_mut(at) else { return };
+        let Some(live) = row.live.as_mut() else { return };
+        if !live.is_idle() {
+            return;
+        }
+        if live.deleted {
+            self.streams.remove(at);
+            return;
+        }
+        let rate = live.config.throughput_max_bytes_per_second;
+        if live.allowance.is_full(rate, now.mono) {
+            row.live = None;
+        } else {
+            self.cooling.push_back((now.mono + super::shard::COOLING, at, row.stream_id));
+        }
+    }
+
+    /// Answers at once when nothing the stream has assigned is in flight, else when it is durable.
+    pub(crate) fn answer_after(&mut self, row: u32, to: To, answering: Answering, world: &mut impl World) {
+        let state = self.streams.row(row);
+        let lsn = state.and_then(|row| row.live.as_ref()).map_or(Lsn::ZERO, |live| live.last_lsn);
+        self.answer_at(lsn, row, (to, answering), world);
+    }
+
+    /// Answers once `lsn` is durable.
+    pub(crate) fn answer_at(&mut self, lsn: Lsn, row: u32, answer: (To, Answering), world: &mut impl World) {
+        if lsn <= world.durable_lsn() && self.pending.front().is_none_or(|front| front.lsn > lsn) {
+            self.answer(row, answer.0, answer.1, world);
+            return;
+        }
+        // The queue is in the order of the log, so a later place only waits longer.
+        let lsn = self.pending.back().map_or(lsn, |back| back.lsn.max(lsn));
+        self.pending.push_back(Pending { lsn, row, applying: None, answer: Some(answer) });
+    }
+
+    /// Queues what an entry that was just appended does and answers.
+    #[inline]
+    pub(crate) fn queue(&mut self, lsn: Lsn, row: u32, applying: Applying, answer: Option<(To, Answering)>) {
+        debug_assert!(self.pending.back().is_none_or(|back| back.lsn <= lsn), "in the order of the log");
+        self.pending.push_back(Pending { lsn, row, applying: Some(applying), answer });
+    }
+}
+
+/// What a batch at this place of the log is to its row.
+pub(crate) fn committed(start: Position, end: Position, content_bytes: u32, (log, pos): (u16, EntryPos)) -> CommittedBatch {
+    CommittedBatch { start, end, content_bytes, log, pos }
+}
+
+/// Rows or subscriptions that something is due for.
+pub(crate) type Due = SmallVec<[u32; 8]>;

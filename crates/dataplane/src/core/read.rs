@@ -1,0 +1,673 @@
+//! Reads: where they start, what they gather, and what they wait for from disk.
+//!
+//! A reader walks a stream's extents in order, each in the ring if it is still there, else in a span fetched from its
+//! head log. One fetch a reader is under way at a time.
+
+use slab::Slab;
+use smallvec::SmallVec;
+use wire::batch::VerifiedBatch;
+use wire::entry::{BatchHead, Entry};
+use wire::frame::Kind;
+use wire::hot::RecordsHead;
+use wire::ids::{SegmentId, SeqNum, StreamId};
+use wire::limits::{READ_PAGE_BYTES_MAX, READ_PAGE_RECORDS_MAX};
+use wire::log_frame::ENTRY_PREFIX_BYTES;
+use wire::message::{Read, Start, Trim, TrimTo};
+use wire::reason::Reason;
+use wire::refusal::Refusal;
+
+use super::commit::{Answering, Tail, To};
+use super::row::{Extent, Found, Row};
+use super::shard::Shard;
+use super::subscribe::Subscription;
+use super::verbs::deleted_meanwhile;
+use super::world::{ConnId, Fetch, FetchError, Flow, World};
+
+/// Longest span that one fetch brings, in bytes, unless one extent is longer.
+const FETCH_BYTES_MAX: u32 = 512 << 10;
+/// Bytes of other streams that a fetch reads over rather than be two.
+const FETCH_GAP_BYTES_MAX: u32 = 16 << 10;
+
+/// What is under way for readers.
+#[derive(Debug, Default)]
+pub(crate) struct Readers {
+    pub(super) jobs: Slab<Job>,
+    generation: u32,
+    pages: usize,
+}
+
+/// A reader at work.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// The row it reads.
+    pub(super) row: u32,
+    /// The stream it reads: the row may have gone to another.
+    pub(super) stream_id: StreamId,
+    /// Who is answered.
+    pub(super) conn: ConnId,
+    /// Under which number.
+    pub(super) correlation: u64,
+    /// Tells this job from an earlier one at the same place.
+    pub(super) generation: u32,
+    /// The fetch that is under way.
+    pub(super) fetching: Option<Fetch>,
+    /// What it is for.
+    pub(super) work: Work,
+}
+
+/// What a reader is for.
+#[derive(Debug)]
+pub(crate) enum Work {
+    /// Find the first record stamped at or after a time, in the extent of this record or right behind it.
+    Find {
+        /// The time.
+        ms: i64,
+        /// A record of the extent.
+        within: SeqNum,
+        /// What goes on from there.
+        then: Then,
+    },
+    /// Gather a page.
+    Page(Page),
+    /// Follow the stream.
+    Subscription(Subscription),
+}
+
+/// What a found position is for.
+#[derive(Debug, Clone)]
+pub(crate) enum Then {
+    /// A page starts there.
+    Page(Bounds),
+    /// A subscription starts there.
+    Subscribe(Subscription),
+    /// The trim point moves there.
+    Trim,
+}
+
+/// What a page is bound by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    records_left: u64,
+    bytes_left: u64,
+    until_ms: Option<i64>,
+}
+
+/// A page that is being gathered.
+#[derive(Debug)]
+pub(crate) struct Page {
+    start: SeqNum,
+    cursor: Cursor,
+    payload: Vec<u8>,
+}
+
+/// How far a reader is, and what still bounds it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cursor {
+    /// The next record it wants.
+    pub(crate) next: SeqNum,
+    /// Records it may still take.
+    pub(crate) records_left: u64,
+    /// Content it may still take, in bytes; one record is taken in any case.
+    pub(crate) bytes_left: u64,
+    /// Stops at the first record stamped at or after it.
+    pub(crate) until_ms: Option<i64>,
+    /// Whether it took one yet.
+    pub(crate) has_taken: bool,
+    /// Whether a bound stopped it.
+    pub(crate) is_full: bool,
+}
+
+/// Where a piece of a stream is found.
+enum Source<'a> {
+    /// Here, as it lies in the log.
+    Memory(Span<'a>),
+    /// On disk.
+    Disk(Fetch),
+}
+
+/// Bytes of a head log, and where they lie in it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Span<'a> {
+    log: u16,
+    segment: SegmentId,
+    offset: u32,
+    bytes: &'a [u8],
+    /// Whether the batches in it were checked since they were read from anywhere.
+    is_checked: bool,
+}
+
+/// A span that isn't what the index says it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the records at {offset} of segment {segment} are damaged: {what}")]
+pub(super) struct Damaged {
+    segment: SegmentId,
+    offset: u32,
+    what: String,
+}
+
+impl Readers {
+    /// Pages and searches that are under way.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages
+    }
+
+    /// Subscriptions there are.
+    pub(crate) fn subscriptions(&self) -> usize {
+        self.jobs.len() - self.pages
+    }
+
+    /// Adds a job and answers its number.
+    pub(super) fn insert(&mut self, mut job: Job) -> u32 {
+        self.generation = self.generation.wrapping_add(1);
+        job.generation = self.generation;
+        self.pages += usize::from(!matches!(job.work, Work::Subscription(_)));
+        u32::try_from(self.jobs.insert(job)).unwrap_or_else(|_| unreachable!("bounded by connections"))
+    }
+
+    /// Takes a job out.
+    pub(super) fn remove(&mut self, job: u32) -> Option<Job> {
+        let job = self.jobs.try_remove(job as usize)?;
+        self.pages -= usize::from(!matches!(job.work, Work::Subscription(_)));
+        Some(job)
+    }
+
+    pub(super) fn ticket(&self, job: u32) -> u64 {
+        u64::from(self.jobs[job as usize].generation) << 32 | u64::from(job)
+    }
+
+    fn of_ticket(&self, ticket: u64) -> Option<u32> {
+        let [g0, g1, g2, g3, j0, j1, j2, j3] = ticket.to_be_bytes();
+        let (generation, job) = (u32::from_be_bytes([g0, g1, g2, g3]), u32::from_be_bytes([j0, j1, j2, j3]));
+        self.jobs.get(job as usize).filter(|state| state.generation == generation).map(|_| job)
+    }
+}
+
+impl Bounds {
+    fn of(read: &Read) -> Self {
+        let bound = |asked: u32, max: u32| u64::from(if asked == 0 { max } else { asked.min(max) });
+        Self {
+            records_left: bound(read.limit, READ_PAGE_RECORDS_MAX),
+            bytes_left: bound(read.max_bytes, READ_PAGE_BYTES_MAX),
+            until_ms: read.until_ms,
+        }
+    }
+
+    fn cursor(self, next: SeqNum) -> Cursor {
+        Cursor {
+            next,
+            records_left: self.records_left,
+            bytes_left: self.bytes_left,
+            until_ms: self.until_ms,
+            has_taken: false,
+            is_full: false,
+        }
+    }
+}
+
+impl Shard {
+    /// A page of records.
+    pub(super) fn read(
+        &mut self,
+        (conn, correlation): (ConnId, u64),
+        read: &Read,
+        world: &mut impl World,
+    ) -> Result<Flow, Refusal> {
+        let Some(row) = self.find_or_create(&read.address, |bucket| bucket.create_stream_on_read, world)? else {
+            return Ok(Flow::Blocked);
+        };
+        let started = self.start(row, read.start, read.clamp);
+        let to = To::Call { conn, correlation };
+        let (work, stream_id) = match (started, self.streams.row(row)) {
+            (Err(refusal), _) => {
+                self.answer_after(row, to, Answering::Refuse(refusal, Tail::Without), world);
+                return Ok(Flow::Done);
+            }
+            (_, None) => return Err(deleted_meanwhile()),
+            (Ok(found), Some(state)) => {
+                let bounds = Bounds::of(read);
+                let work = match found {
+                    Found::At(start) => Work::Page(Page { start, cursor: bounds.cursor(start), payload: Vec::new() }),
+                    Found::Within(within) => {
+                        let Start::Timestamp(ms) = read.start else { unreachable!("only a time is looked for") };
+                        Work::Find { ms, within, then: Then::Page(bounds) }
+                    }
+                };
+                (work, state.stream_id)
+            }
+        };
+        let job = Job { row, stream_id, conn, correlation, generation: 0, fetching: None, work };
+        let job = self.readers.insert(job);
+        self.go_on(job, world);
+        Ok(Flow::Done)
+    }
+
+    /// Where a start lies among the committed records.
+    pub(super) fn start(&self, row: u32, start: Start, clamp: bool) -> Result<Found, Refusal> {
+        let Some(row) = self.streams.row(row) else { return Err(deleted_meanwhile()) };
+        let (first, tail) = (row.trim_point, row.tail.seq_num);
+        match start {
+            Start::SeqNum(seq_num) if clamp => Ok(Found::At(seq_num.clamp(first, tail))),
+            Start::SeqNum(seq_num) if seq_num < first => Err(trimmed(row, seq_num)),
+            Start::SeqNum(seq_num) if seq_num > tail => {
+                let message = format!("the start {seq_num} lies past the tail, which is {tail}");
+                Err(Refusal::new(Reason::OutOfRange, message).with_tail(row.tail))
+            }
+            Start::SeqNum(seq_num) => Ok(Found::At(seq_num)),
+            Start::Timestamp(ms) => Ok(row.find_timestamp(ms)),
+            Start::Last(records) => Ok(Found::At(tail.back(records).max(first))),
+        }
+    }
+
+    /// Move the trim point.
+    pub(super) fn trim(
+        &mut self,
+        (conn, correlation): (ConnId, u64),
+        trim: &Trim,
+        world: &mut impl World,
+    ) -> Result<Flow, Refusal> {
+        let row = self.find(&trim.address)?;
+        let to = To::Call { conn, correlation };
+        let Some(state) = self.streams.row(row) else { return Err(deleted_meanwhile()) };
+        let ms = match trim.to {
+            TrimTo::SeqNum(seq_num) => return self.trim_to(to, row, seq_num, world),
+            TrimTo::Timestamp(ms) => ms,
+        };
+        match state.find_timestamp(ms) {
+            Found::At(seq_num) => self.trim_to(to, row, seq_num, world),
+            Found::Within(within) => {
+                let stream_id = state.stream_id;
+                let work = Work::Find { ms, within, then: Then::Trim };
+                let job = Job { row, stream_id, conn, correlation, generation: 0, fetching: None, work };
+                let job = self.readers.insert(job);
+                self.go_on(job, world);
+                Ok(Flow::Done)
+            }
+        }
+    }
+
+    /// A span that a reader waits for has come, or failed.
+    pub(crate) fn on_fetched(&mut self, ticket: u64, result: Result<&[u8], FetchError>, world: &mut impl World) {
+        self.now = world.now();
+        let Some(job) = self.readers.of_ticket(ticket) else { return };
+        let state = &mut self.readers.jobs[job as usize];
+        let asked = state.fetching.take();
+        let (row, stream_id) = (state.row, state.stream_id);
+        let is_there = self.streams.row(row).is_some_and(|row| row.stream_id == stream_id);
+        match result {
+            _ if !is_there => self.fail(job, deleted_meanwhile(), world),
+            Err(error) => self.fail(job, Refusal::new(Reason::Internal, error.to_string()), world),
+            Ok(bytes) => {
+                let Some(source) = asked else { return };
+                let span = Span {
+                    log: source.log,
+                    segment: source.segment,
+                    offset: source.offset,
+                    bytes,
+                    is_checked: false,
+                };
+                self.take_span(job, span, world);
+            }
+        }
+        self.close_acks(world);
+    }
+
+    /// Carries a reader on with what is in memory, until it is done or waits.
+    pub(super) fn go_on(&mut self, job: u32, world: &mut impl World) {
+        while let Some(state) = self.readers.jobs.get(job as usize) {
+            if state.fetching.is_some() {
+                return;
+            }
+            let Some(row) = self.streams.row(state.row).filter(|row| row.stream_id == state.stream_id) else {
+                self.fail(job, deleted_meanwhile(), world);
+                return;
+            };
+            let wanted = match &state.work {
+                Work::Find { within, .. } => *within,
+                Work::Page(page) if page.cursor.is_full || page.cursor.next >= row.tail.seq_num => {
+                    self.finish_page(job, world);
+                    return;
+                }
+                Work::Page(page) => page.cursor.next,
+                Work::Subscription(_) => {
+                    self.pump(job, world);
+                    return;
+                }
+            };
+            if wanted < row.trim_point {
+                let refusal = trimmed(row, wanted);
+                self.fail(job, refusal, world);
+                return;
+            }
+            if !self.step(job, wanted, world) {
+                return;
+            }
+        }
+    }
+
+    /// Takes the piece at `wanted` from memory, or starts to fetch it; false when the reader waits or is gone.
+    pub(super) fn step(&mut self, job: u32, wanted: SeqNum, world: &mut impl World) -> bool {
+        let Some(state) = self.readers.jobs.get_mut(job as usize) else { return false };
+        let Some(row) = self.streams.row(state.row) else { return false };
+        let ticket = u64::from(state.generation) << 32 | u64::from(job);
+        match source(row, wanted, ticket, |extent| {
+            (extent.log == self.config.own_log)
+                .then(|| self.ring.get(extent.segment, extent.offset, extent.bytes))
+                .flatten()
+        }) {
+            None => {
+                // Nothing is indexed there: the records are lost, and the tail is all that is left.
+                let refusal = Refusal::new(Reason::Internal, format!("record {wanted} is not in the index"));
+                self.fail(job, refusal, world);
+                false
+            }
+            Some(Source::Disk(fetch)) => {
+                self.counts.fetches += 1;
+                state.fetching = Some(fetch);
+                world.fetch(fetch);
+                false
+            }
+            Some(Source::Memory(span)) => {
+                self.counts.ring_hits += 1;
+                match take(state, row, span) {
+                    Ok(Taken::More) => true,
+                    Ok(Taken::Found(seq_num)) => {
+                        self.found(job, seq_num, world);
+                        false
+                    }
+                    Err(damaged) => {
+                        self.fail(job, Refusal::new(Reason::Internal, damaged.to_string()), world);
+                        false
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gives a span that was fetched to its reader, and carries it on.
+    fn take_span(&mut self, job: u32, span: Span<'_>, world: &mut impl World) {
+        let Some(state) = self.readers.jobs.get_mut(job as usize) else { return };
+        let Some(row) = self.streams.row(state.row) else { return };
+        match take(state, row, span) {
+            Ok(Taken::More) => self.go_on(job, world),
+            Ok(Taken::Found(seq_num)) => self.found(job, seq_num, world),
+            Err(damaged) => self.fail(job, Refusal::new(Reason::Internal, damaged.to_string()), world),
+        }
+    }
+
+    /// A time was looked for and is found: what it was for goes on.
+    fn found(&mut self, job: u32, seq_num: SeqNum, world: &mut impl World) {
+        let Some(state) = self.readers.remove(job) else { return };
+        let Work::Find { then, .. } = state.work else { unreachable!("only a search finds") };
+        let Job { row, stream_id, conn, correlation, .. } = state;
+        let again = |work| Job { row, stream_id, conn, correlation, generation: 0, fetching: None, work };
+        match then {
+            Then::Trim => {
+                let to = To::Call { conn, correlation };
+                let outcome = self.trim_to(to, row, seq_num, world);
+                let refusal = match outcome {
+                    Ok(Flow::Done) => return,
+                    Ok(Flow::Blocked) => Refusal::new(Reason::ResourceExhausted, "the head log is behind"),
+                    Err(refusal) => refusal,
+                };
+                self.answer_after(row, to, Answering::Refuse(refusal, Tail::Without), world);
+            }
+            Then::Page(bounds) => {
+                let page = Page { start: seq_num, cursor: bounds.cursor(seq_num), payload: Vec::new() };
+                let job = self.readers.insert(again(Work::Page(page)));
+                self.go_on(job, world);
+            }
+            Then::Subscribe(subscription) => {
+                self.begin_subscription((row, stream_id), (conn, correlation), subscription.from(seq_num), world);
+            }
+        }
+    }
+
+    /// A reader can't go on.
+    pub(super) fn fail(&mut self, job: u32, refusal: Refusal, world: &mut impl World) {
+        let Some(state) = self.readers.jobs.get(job as usize) else { return };
+        if let Work::Subscription(_) = state.work {
+            self.end_subscription(job, refusal, world);
+            return;
+        }
+        let Some(state) = self.readers.remove(job) else { return };
+        let to = To::Call { conn: state.conn, correlation: state.correlation };
+        self.answer_after(state.row, to, Answering::Refuse(refusal, Tail::Without), world);
+    }
+
+    fn finish_page(&mut self, job: u32, world: &mut impl World) {
+        let Some(state) = self.readers.remove(job) else { return };
+        let (Work::Page(page), Some(row)) = (state.work, self.streams.row(state.row)) else { return };
+        let head = RecordsHead {
+            subscription: 0,
+            at_tail: page.cursor.next >= row.tail.seq_num,
+            start: page.start,
+            end: page.cursor.next,
+            tail: row.tail,
+            trim_point: row.trim_point,
+        };
+        if row.is_committed() {
+            if let Some(out) = world.out(state.conn) {
+                out.hot(Kind::Page, state.correlation, &head.encode(), &page.payload);
+            }
+            return;
+        }
+        // The stream is being made by this very read: it is seen once its creation is durable.
+        let mut frame = super::outbox::OutBuffer::default();
+        frame.hot(Kind::Page, state.correlation, &head.encode(), &page.payload);
+        let to = To::Call { conn: state.conn, correlation: state.correlation };
+        self.answer_after(state.row, to, Answering::Frame(frame.take()), world);
+    }
+}
+
+/// The refusal of a start below the trim point.
+pub(super) fn trimmed(row: &Row, seq_num: SeqNum) -> Refusal {
+    let message = format!("record {seq_num} is trimmed: the first one there is {}", row.trim_point);
+    Refusal::new(Reason::Trimmed, message).with_tail(row.tail).with_trim_point(row.trim_point)
+}
+
+/// Finds the extent of a record, in memory, or as a fetch that brings its neighbours along.
+fn source<'a>(
+    row: &Row,
+    wanted: SeqNum,
+    ticket: u64,
+    in_memory: impl Fn(&Extent) -> Option<&'a [u8]>,
+) -> Option<Source<'a>> {
+    let at = row.extent_of(wanted);
+    let extent = row.extents.get(at)?;
+    let (log, segment, offset) = (extent.log, extent.segment, extent.offset);
+    if let Some(bytes) = in_memory(extent) {
+        return Some(Source::Memory(Span { log, segment, offset, bytes, is_checked: true }));
+    }
+    let mut end = extent.end_offset();
+    for next in &row.extents[at + 1..] {
+        let follows = next.log == log && next.segment == segment && next.offset >= end;
+        if !follows || next.offset - end > FETCH_GAP_BYTES_MAX || next.end_offset() - offset > FETCH_BYTES_MAX {
+            break;
+        }
+        end = next.end_offset();
+    }
+    Some(Source::Disk(Fetch { ticket, log, segment, offset, bytes: end - offset }))
+}
+
+/// What a span brought.
+enum Taken {
+    /// Records, or none: the reader goes on.
+    More,
+    /// The position that was looked for.
+    Found(SeqNum),
+}
+
+fn take(job: &mut Job, row: &Row, span: Span<'_>) -> Result<Taken, Damaged> {
+    match &mut job.work {
+        Work::Find { ms, within, .. } => find(row, span, (*within, *ms)).map(Taken::Found),
+        Work::Page(page) => {
+            gather(row, span, &mut page.cursor, &mut page.payload)?;
+            Ok(Taken::More)
+        }
+        Work::Subscription(subscription) => {
+            subscription.gather(row, span)?;
+            Ok(Taken::More)
+        }
+    }
+}
+
+/// The batches of a row in a span, from the extent of a record on.
+struct Batches<'a> {
+    span: Span<'a>,
+    stream_id: StreamId,
+    extents: SmallVec<[(usize, usize); 8]>,
+    extent: usize,
+    at: usize,
+}
+
+/// One batch in a span.
+struct Batch<'a> {
+    head: BatchHead,
+    batch: VerifiedBatch<'a>,
+    entry: &'a [u8],
+}
+
+impl<'a> Batches<'a> {
+    fn of(row: &Row, span: Span<'a>, from: SeqNum) -> Self {
+        let span_end = span.offset as usize + span.bytes.len();
+        let extents: SmallVec<[(usize, usize); 8]> = row.extents[row.extent_of(from)..]
+            .iter()
+            .take_while(|extent| {
+                extent.log == span.log
+                    && extent.segment == span.segment
+                    && extent.offset >= span.offset
+                    && extent.end_offset() as usize <= span_end
+            })
+            .map(|extent| ((extent.offset - span.offset) as usize, (extent.end_offset() - span.offset) as usize))
+            .collect();
+        let at = extents.first().map_or(0, |(start, _)| *start);
+        Self { span, stream_id: row.stream_id, extents, extent: 0, at }
+    }
+
+    fn damaged(&self, what: impl ToString) -> Damaged {
+        #[expect(clippy::cast_possible_truncation, reason = "a span lies in a segment")]
+        let offset = self.span.offset + self.at as u32;
+        Damaged { segment: self.span.segment, offset, what: what.to_string() }
+    }
+
+    fn next(&mut self) -> Result<Option<Batch<'a>>, Damaged> {
+        let Some((_, mut end)) = self.extents.get(self.extent).copied() else { return Ok(None) };
+        if self.at >= end {
+            self.extent += 1;
+            let Some((start, next_end)) = self.extents.get(self.extent).copied() else { return Ok(None) };
+            (self.at, end) = (start, next_end);
+        }
+        let rest = self.span.bytes.get(self.at + ENTRY_PREFIX_BYTES..end).unwrap_or_default();
+        let (entry, entry_bytes) = Entry::decode(rest).map_err(|error| self.damaged(error))?;
+        let Entry::Batch { head, batch, .. } = entry else {
+            return Err(self.damaged("a verb where records should be"));
+        };
+        if head.place.stream_id != self.stream_id {
+            return Err(self.damaged(format!("records of stream {}", head.place.stream_id)));
+        }
+        let batch = if self.span.is_checked {
+            VerifiedBatch::summed(batch, head.batch_crc)
+        } else {
+            VerifiedBatch::verify(batch, head.batch_crc)
+        };
+        let batch = batch.map_err(|error| self.damaged(error))?;
+        self.at += ENTRY_PREFIX_BYTES + entry_bytes;
+        Ok(Some(Batch { head, batch, entry: &rest[..entry_bytes] }))
+    }
+}
+
+/// Gathers whole entries from a span as far as the cursor's bounds allow.
+pub(super) fn gather(row: &Row, span: Span<'_>, cursor: &mut Cursor, payload: &mut Vec<u8>) -> Result<(), Damaged> {
+    let before = cursor.next;
+    let mut seen_end = None;
+    let mut batches = Batches::of(row, span, cursor.next);
+    while !cursor.is_full {
+        let Some(found) = batches.next()? else { break };
+        seen_end = Some(found.head.end().seq_num);
+        if found.head.end().seq_num <= cursor.next {
+            continue;
+        }
+        // A gap: what lies between is lost, and the reader crosses it.
+        cursor.next = cursor.next.max(found.head.first);
+        let taken = cursor.take(&found.head, &found.batch);
+        if taken > 0 {
+            payload.extend_from_slice(found.entry);
+        }
+    }
+    if cursor.next == before && !cursor.is_full {
+        if seen_end.is_some_and(|end| end <= before) {
+            let following = row.extents.get(row.extent_of(before) + 1);
+            cursor.next = following.map_or(row.tail.seq_num, |extent| extent.first);
+            return Ok(());
+        }
+        return Err(batches.damaged(format!("record {before} is not where the index says")));
+    }
+    Ok(())
+}
+
+impl Cursor {
+    /// Takes as many records of a batch as the bounds allow, and says how many.
+    fn take(&mut self, head: &BatchHead, batch: &VerifiedBatch<'_>) -> u64 {
+        let skip = self.next.since(head.first);
+        let wanted = u64::from(head.records) - skip;
+        let whole = skip == 0
+            && wanted <= self.records_left
+            && u64::from(batch.content_bytes()) <= self.bytes_left
+            && self.until_ms.is_none_or(|until_ms| head.last_ms < until_ms);
+        if whole {
+            self.advance(wanted, u64::from(batch.content_bytes()));
+            return wanted;
+        }
+        let mut stamp = head.stamping.previous_ms;
+        let mut taken = 0;
+        for (at, record) in batch.iter().enumerate() {
+            stamp = head.stamping.effective(record.timestamp_ms, stamp);
+            if (at as u64) < skip {
+                continue;
+            }
+            let bytes = record.content_bytes() as u64;
+            let fits = self.records_left > 0 && (bytes <= self.bytes_left || !self.has_taken);
+            if !fits || self.until_ms.is_some_and(|until_ms| stamp >= until_ms) {
+                self.is_full = true;
+                break;
+            }
+            self.advance(1, bytes);
+            taken += 1;
+        }
+        taken
+    }
+
+    fn advance(&mut self, records: u64, content_bytes: u64) {
+        self.next = self.next.after(records);
+        self.records_left -= records;
+        self.bytes_left = self.bytes_left.saturating_sub(content_bytes);
+        self.has_taken = true;
+        self.is_full = self.records_left == 0 || self.bytes_left == 0;
+    }
+}
+
+/// The first record of the span's extents stamped at or after a time, else the one after them.
+fn find(row: &Row, span: Span<'_>, (within, ms): (SeqNum, i64)) -> Result<SeqNum, Damaged> {
+    let mut batches = Batches::of(row, span, within);
+    let mut after = within;
+    while let Some(found) = batches.next()? {
+        after = found.head.end().seq_num;
+        if found.head.last_ms < ms {
+            continue;
+        }
+        let mut stamp = found.head.stamping.previous_ms;
+        for (at, record) in batches_of(&found).enumerate() {
+            stamp = found.head.stamping.effective(record, stamp);
+            let seq_num = found.head.first.after(at as u64);
+            if stamp >= ms && seq_num >= row.trim_point {
+                return Ok(seq_num);
+            }
+        }
+    }
+    Ok(after)
+}
+
+fn batches_of(found: &Batch<'_>) -> impl Iterator<Item = Option<i64>> {
+    let batch = found.batch;
+    (0..batch.records()).map(move |record| batch.stamp(record))
+}

@@ -1,0 +1,290 @@
+//! The rows of a shard, by name; made anew from the logs by folding every entry.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use express_log::EntryPos;
+use hashbrown::HashSet;
+use slab::Slab;
+use wire::batch::{BatchError, VerifiedBatch};
+use wire::config::StreamConfig;
+use wire::entry::{BatchHead, Effect, Entry, EntryError, Place, Verb};
+use wire::ids::{BucketId, Epoch, Lsn, Position, Rev, StreamId};
+use wire::names::Key;
+use wire::slot::Slot;
+
+use super::dedupe::Answer;
+use super::placement::Placement;
+use super::row::{CommittedBatch, Row};
+
+/// Rows, and what finds them.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    rows: Slab<Row>,
+    buckets: Vec<BucketId>,
+    names: Vec<BTreeMap<Arc<str>, u32>>,
+    configs: HashSet<Arc<StreamConfig>>,
+    /// Only while entries are replayed.
+    replayed: HashMap<StreamId, u32>,
+}
+
+/// An entry that can't be folded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FoldError {
+    /// It doesn't decode.
+    #[error("the entry at {offset} of segment {segment} can't be read: {source}")]
+    Entry {
+        /// The segment.
+        segment: u64,
+        /// The first byte.
+        offset: u32,
+        /// What is wrong with it.
+        source: EntryError,
+    },
+    /// Its batch doesn't decode.
+    #[error("the batch at {offset} of segment {segment} can't be read: {source}")]
+    Batch {
+        /// The segment.
+        segment: u64,
+        /// The first byte.
+        offset: u32,
+        /// What is wrong with it.
+        source: BatchError,
+    },
+    /// An entry of a stream that was never made, or is deleted.
+    #[error("an entry of stream {stream_id} (epoch {epoch}, rev {rev}) comes without the stream's creation")]
+    NoStream {
+        /// The stream.
+        stream_id: StreamId,
+        /// The entry's epoch.
+        epoch: Epoch,
+        /// The entry's rev.
+        rev: Rev,
+    },
+    /// Entries before it are missing.
+    #[error("stream {stream_id} goes from rev {applied} to rev {rev} of epoch {epoch}: entries between them are missing")]
+    Hole {
+        /// The stream.
+        stream_id: StreamId,
+        /// The last rev that was applied.
+        applied: Rev,
+        /// The entry's rev.
+        rev: Rev,
+        /// The entry's epoch.
+        epoch: Epoch,
+    },
+}
+
+impl Streams {
+    /// None yet.
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many there are, those being made or deleted included.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The shard's number for a bucket.
+    pub(crate) fn bucket_number(&mut self, bucket: BucketId) -> u32 {
+        let known = self.buckets.iter().position(|known| *known == bucket);
+        let at = known.unwrap_or_else(|| {
+            self.buckets.push(bucket);
+            self.names.push(BTreeMap::new());
+            self.buckets.len() - 1
+        });
+        number(at)
+    }
+
+    /// The bucket of a number.
+    pub(crate) fn bucket_id(&self, bucket: u32) -> BucketId {
+        self.buckets[bucket as usize]
+    }
+
+    /// How many streams a bucket has here.
+    pub(crate) fn count(&self, bucket: BucketId) -> usize {
+        self.names_of(bucket).map_or(0, BTreeMap::len)
+    }
+
+    fn names_of(&self, bucket: BucketId) -> Option<&BTreeMap<Arc<str>, u32>> {
+        let at = self.buckets.iter().position(|known| *known == bucket)?;
+        self.names.get(at)
+    }
+
+    /// The row of a name.
+    pub(crate) fn find(&self, bucket: BucketId, key: &str) -> Option<u32> {
+        self.names_of(bucket)?.get(key).copied()
+    }
+
+    /// The rows of a bucket's keys after `after`, in order.
+    pub(crate) fn after(&self, bucket: BucketId, after: &str) -> impl Iterator<Item = &Row> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let from = if after.is_empty() { Unbounded } else { Excluded(after) };
+        self.names_of(bucket)
+            .into_iter()
+            .flat_map(move |names| names.range::<str, _>((from, Unbounded)))
+            .map(|(_, row)| &self.rows[*row as usize])
+    }
+
+    /// Adds a row under its name, and answers its number.
+    pub(crate) fn insert(&mut self, bucket: BucketId, key: &Key, stream_id: StreamId, config: &StreamConfig) -> u32 {
+        let bucket = self.bucket_number(bucket);
+        let config = self.share(config);
+        let key: Arc<str> = key.as_str().into();
+        let row = number(self.rows.insert(Row::new(stream_id, bucket, Arc::clone(&key), config)));
+        self.names[bucket as usize].insert(key, row);
+        row
+    }
+
+    /// Takes a row's name away; the row stays until [`Streams::remove`].
+    pub(crate) fn unname(&mut self, row: u32) {
+        let Row { bucket, key, .. } = &self.rows[row as usize];
+        let names = &mut self.names[*bucket as usize];
+        if names.get(key) == Some(&row) {
+            names.remove(key);
+        }
+    }
+
+    /// Forgets a row whose name is gone.
+    pub(crate) fn remove(&mut self, row: u32) {
+        self.rows.remove(row as usize);
+    }
+
+    /// One configuration for all streams that have the same.
+    pub(crate) fn share(&mut self, config: &StreamConfig) -> Arc<StreamConfig> {
+        if let Some(shared) = self.configs.get(config) {
+            return Arc::clone(shared);
+        }
+        let shared = Arc::new(*config);
+        self.configs.insert(Arc::clone(&shared));
+        shared
+    }
+
+    /// A row.
+    #[inline]
+    pub(crate) fn row(&self, row: u32) -> Option<&Row> {
+        self.rows.get(row as usize)
+    }
+
+    /// A row, to change.
+    #[inline]
+    pub(crate) fn row_mut(&mut self, row: u32) -> Option<&mut Row> {
+        self.rows.get_mut(row as usize)
+    }
+
+    /// Folds an entry of a head log. Entries come epoch by epoch; what is at or below the applied rev is ignored.
+    ///
+    /// # Errors
+    /// [`FoldError`]; the entry is not applied, and the stream is not to be written.
+    pub(crate) fn replay(&mut self, log: u16, pos: EntryPos, bytes: &[u8]) -> Result<(), FoldError> {
+        let at = |source| FoldError::Entry { segment: pos.segment.get(), offset: pos.offset, source };
+        let (entry, _) = Entry::decode(bytes).map_err(at)?;
+        let place = entry.place();
+        let Some(row) = self.replayed.get(&place.stream_id).copied() else {
+            return self.replay_create(&entry);
+        };
+        let Some(row_state) = self.rows.get_mut(row as usize) else { return Ok(()) };
+        if place.rev <= row_state.rev {
+            return Ok(());
+        }
+        if place.rev != row_state.rev.next() || place.slot_epoch < row_state.epoch {
+            let (stream_id, rev, epoch) = (place.stream_id, place.rev, place.slot_epoch);
+            return Err(FoldError::Hole { stream_id, applied: row_state.rev, rev, epoch });
+        }
+        (row_state.rev, row_state.epoch) = (place.rev, place.slot_epoch);
+        match entry {
+            Entry::Batch { head, batch, effect } => {
+                replay_batch(row_state, log, pos, (&head, batch))?;
+                if let Some(effect) = effect {
+                    apply_effect(row_state, &effect);
+                }
+            }
+            Entry::Verb { verb, .. } => self.replay_verb(row, &verb),
+        }
+        Ok(())
+    }
+
+    fn replay_create(&mut self, entry: &Entry<'_>) -> Result<(), FoldError> {
+        let Place { stream_id, slot_epoch, rev } = entry.place();
+        let Entry::Verb { verb: Verb::Create { bucket, key, config, created_at_ms }, .. } = entry else {
+            return Err(FoldError::NoStream { stream_id, epoch: slot_epoch, rev });
+        };
+        let row = self.insert(*bucket, key, stream_id, config);
+        let state = &mut self.rows[row as usize];
+        (state.rev, state.epoch, state.created_at_ms) = (rev, slot_epoch, *created_at_ms);
+        self.replayed.insert(stream_id, row);
+        Ok(())
+    }
+
+    fn replay_verb(&mut self, row: u32, verb: &Verb) {
+        match verb {
+            Verb::Delete => {
+                self.unname(row);
+                self.remove(row);
+                // The id stays known, so that a later copy of its entries is not taken for a stream without creation.
+                self.replayed.retain(|_, known| *known != row);
+            }
+            Verb::Reconfigure { config } => {
+                let config = self.share(config);
+                self.rows[row as usize].config = config;
+            }
+            Verb::Fence { token } => self.rows[row as usize].apply_token(token),
+            Verb::Trim { to } => self.rows[row as usize].apply_trim(*to),
+            Verb::Gap { to, .. } => self.rows[row as usize].apply_gap(*to),
+            Verb::Create { .. } => {}
+        }
+    }
+
+    /// One part a shard.
+    pub(crate) fn split(mut self, placement: &Placement) -> Vec<Self> {
+        if placement.shards() == 1 {
+            self.replayed = HashMap::new();
+            return vec![self];
+        }
+        let mut parts: Vec<Self> = (0..placement.shards()).map(|_| Self::new()).collect();
+        for (_, mut row) in self.rows {
+            let bucket = self.buckets[row.bucket as usize];
+            let Ok(key) = Key::new(&row.key) else { unreachable!("a key that was checked") };
+            let part = &mut parts[usize::from(placement.shard(Slot::of(bucket, &key)).get())];
+            row.bucket = part.bucket_number(bucket);
+            row.config = part.share(&row.config);
+            let (bucket, key) = (row.bucket as usize, Arc::clone(&row.key));
+            let row = number(part.rows.insert(row));
+            part.names[bucket].insert(key, row);
+        }
+        parts
+    }
+}
+
+fn number(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or_else(|_| panic!("{at} rows on one shard"))
+}
+
+/// Applies what came with a batch.
+pub(crate) fn apply_effect(row: &mut Row, effect: &Effect) {
+    match effect {
+        Effect::InstallToken(token) => row.apply_token(token),
+        Effect::Trim(to) => row.apply_trim(*to),
+    }
+}
+
+fn replay_batch(row: &mut Row, log: u16, pos: EntryPos, (head, batch): (&BatchHead, &[u8])) -> Result<(), FoldError> {
+    let at = |source| FoldError::Batch { segment: pos.segment.get(), offset: pos.offset, source };
+    let batch = VerifiedBatch::summed(batch, head.batch_crc).map_err(at)?;
+    let first_ms = head.stamping.effective(batch.stamp(0), head.stamping.previous_ms);
+    let start = Position::new(head.first, first_ms);
+    row.apply_batch(&CommittedBatch { start, end: head.end(), content_bytes: batch.content_bytes(), log, pos });
+    if head.numbered.producer.get() != 0 {
+        let answer = Answer {
+            no: head.numbered.no,
+            batch_crc: head.batch_crc,
+            records: head.records,
+            start,
+            last_ms: head.last_ms,
+            lsn: Lsn::ZERO,
+        };
+        row.dedupe.get_or_insert_default().note(head.numbered, answer);
+    }
+    Ok(())
+}

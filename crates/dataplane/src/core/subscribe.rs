@@ -1,0 +1,279 @@
+//! Subscriptions: records from a start on, then live, within the credit that the client gives.
+
+use wire::frame::Kind;
+use wire::hot::RecordsHead;
+use wire::ids::{SeqNum, StreamId};
+use wire::message::{Credit, Done, Start, Subscribe, Subscribed, SubscriptionEnded};
+use wire::reason::Reason;
+use wire::refusal::Refusal;
+
+use super::append::live_of;
+use super::commit::{Answering, Tail, To};
+use super::read::{Cursor, Damaged, Job, Span, Then, Work, gather, trimmed};
+use super::row::{Found, Row};
+use super::shard::Shard;
+use super::verbs::{deleted_meanwhile, frame};
+use super::world::{ConnId, Flow, World};
+
+/// Content of one frame of records, in bytes.
+const FRAME_CONTENT_BYTES: u64 = 256 << 10;
+/// Credit that a subscription may have at once, in bytes; more is cut to it.
+const CREDIT_BYTES_MAX: i64 = 16 << 20;
+/// Bytes not yet taken by the kernel over which a connection's subscriptions wait.
+const BACKLOG_BYTES_MAX: usize = 1 << 20;
+/// Subscriptions that a connection may have on one shard.
+const CONN_SUBSCRIPTIONS_MAX: usize = 1_024;
+
+/// A subscription.
+#[derive(Debug, Clone)]
+pub(crate) struct Subscription {
+    handle: u32,
+    credit_bytes: i64,
+    /// The first record that is not sent yet.
+    sent: SeqNum,
+    cursor: Cursor,
+    payload: Vec<u8>,
+}
+
+impl Subscription {
+    fn new(handle: u32, credit_bytes: u32) -> Self {
+        let mut it = Self {
+            handle,
+            credit_bytes: i64::from(credit_bytes).min(CREDIT_BYTES_MAX),
+            sent: SeqNum::ZERO,
+            cursor: frame_cursor(SeqNum::ZERO),
+            payload: Vec::new(),
+        };
+        it.payload.shrink_to_fit();
+        it
+    }
+
+    /// The same, starting at a record.
+    pub(super) fn from(mut self, start: SeqNum) -> Self {
+        self.sent = start;
+        self.cursor = frame_cursor(start);
+        self
+    }
+
+    /// Takes what it may from a span.
+    pub(super) fn gather(&mut self, row: &Row, span: Span<'_>) -> Result<(), Damaged> {
+        gather(row, span, &mut self.cursor, &mut self.payload)
+    }
+}
+
+fn frame_cursor(next: SeqNum) -> Cursor {
+    Cursor {
+        next,
+        records_left: u64::MAX,
+        bytes_left: FRAME_CONTENT_BYTES,
+        until_ms: None,
+        has_taken: false,
+        is_full: false,
+    }
+}
+
+impl Shard {
+    /// Follow a stream.
+    pub(super) fn subscribe(
+        &mut self,
+        (conn, correlation): (ConnId, u64),
+        subscribe: &Subscribe,
+        world: &mut impl World,
+    ) -> Result<Flow, Refusal> {
+        let handle = subscribe.subscription;
+        if self.sessions.subscription_of(conn, handle).is_some() {
+            return Err(Refusal::invalid(format!("this connection has a subscription {handle} already")));
+        }
+        if self.sessions.subscriptions(conn).len() >= CONN_SUBSCRIPTIONS_MAX {
+            let message = format!("this connection has {CONN_SUBSCRIPTIONS_MAX} subscriptions, which is its bound");
+            return Err(Refusal::new(Reason::ResourceExhausted, message));
+        }
+        let row = match subscribe.resume {
+            Some(_) => self.find(&subscribe.address)?,
+            None => match self.find_or_create(&subscribe.address, |it| it.create_stream_on_read, world)? {
+                Some(row) => row,
+                None => return Ok(Flow::Blocked),
+            },
+        };
+        let Some(stream_id) = self.streams.row(row).map(|state| state.stream_id) else {
+            return Err(deleted_meanwhile());
+        };
+        if subscribe.resume.is_some_and(|resumed| resumed != stream_id) {
+            let message = format!("the stream at '{}' is another one than was subscribed to", subscribe.address);
+            return Err(Refusal::new(Reason::NotFound, message));
+        }
+        let subscription = Subscription::new(handle, subscribe.credit_bytes);
+        match self.start(row, subscribe.start, subscribe.clamp) {
+            Err(refusal) => {
+                let to = To::Call { conn, correlation };
+                self.answer_after(row, to, Answering::Refuse(refusal, Tail::Without), world);
+            }
+            Ok(Found::At(start)) => {
+                self.begin_subscription((row, stream_id), (conn, correlation), subscription.from(start), world);
+            }
+            Ok(Found::Within(within)) => {
+                let Start::Timestamp(ms) = subscribe.start else { unreachable!("only a time is looked for") };
+                let work = Work::Find { ms, within, then: Then::Subscribe(subscription) };
+                let job = Job { row, stream_id, conn, correlation, generation: 0, fetching: None, work };
+                let job = self.readers.insert(job);
+                self.go_on(job, world);
+            }
+        }
+        Ok(Flow::Done)
+    }
+
+    /// Says that a subscription is open, and starts it.
+    pub(super) fn begin_subscription(
+        &mut self,
+        (row, stream_id): (u32, StreamId),
+        (conn, correlation): (ConnId, u64),
+        subscription: Subscription,
+        world: &mut impl World,
+    ) {
+        let subscribed = Subscribed { subscription: subscription.handle, stream_id, start: subscription.sent };
+        let to = To::Call { conn, correlation };
+        self.answer_after(row, to, Answering::Frame(frame(&subscribed, correlation)), world);
+        let handle = subscription.handle;
+        let work = Work::Subscription(subscription);
+        let job = Job { row, stream_id, conn, correlation, generation: 0, fetching: None, work };
+        let job = self.readers.insert(job);
+        self.sessions.note_subscription(conn, handle, job);
+        self.pump(job, world);
+    }
+
+    /// Sends what a subscription may get now; at the tail it waits for the next commit.
+    pub(super) fn pump(&mut self, job: u32, world: &mut impl World) {
+        loop {
+            let Some(state) = self.readers.jobs.get_mut(job as usize) else { return };
+            let (conn, at) = (state.conn, state.row);
+            let Work::Subscription(subscription) = &mut state.work else { return };
+            if state.fetching.is_some() {
+                return;
+            }
+            let Some(row) = self.streams.row_mut(at).filter(|row| row.stream_id == state.stream_id) else {
+                self.end_subscription(job, deleted_meanwhile(), world);
+                return;
+            };
+            let tail = row.tail.seq_num;
+            if !subscription.payload.is_empty() && (subscription.cursor.is_full || subscription.cursor.next >= tail) {
+                send(subscription, row, conn, world);
+                continue;
+            }
+            if subscription.cursor.next >= tail {
+                let waiting = &mut live_of(row).subscriptions;
+                if !waiting.contains(&job) {
+                    waiting.push(job);
+                }
+                return;
+            }
+            if subscription.cursor.next < row.trim_point {
+                let refusal = trimmed(row, subscription.cursor.next);
+                self.end_subscription(job, refusal, world);
+                return;
+            }
+            if subscription.credit_bytes <= 0 || world.backlog_bytes(conn) > BACKLOG_BYTES_MAX {
+                return;
+            }
+            let wanted = subscription.cursor.next;
+            if !self.step(job, wanted, world) {
+                return;
+            }
+        }
+    }
+
+    /// Pumps the subscriptions whose stream has got further.
+    pub(super) fn pump_woken(&mut self, world: &mut impl World) {
+        for job in std::mem::take(&mut self.woken) {
+            self.pump(job, world);
+        }
+    }
+
+    /// A connection has taken all there was for it: its subscriptions go on.
+    pub(crate) fn on_writable(&mut self, conn: ConnId, world: &mut impl World) {
+        self.now = world.now();
+        for job in self.sessions.subscriptions(conn) {
+            self.pump(job, world);
+        }
+    }
+
+    /// More credit for a subscription.
+    pub(super) fn credit(&mut self, conn: ConnId, credit: &Credit, world: &mut impl World) -> Flow {
+        // One for a subscription that has just ended is no error: the two crossed.
+        if let Some(job) = self.sessions.subscription_of(conn, credit.subscription)
+            && let Some(Job { work: Work::Subscription(subscription), .. }) = self.readers.jobs.get_mut(job as usize)
+        {
+            let more = i64::from(credit.bytes);
+            subscription.credit_bytes = (subscription.credit_bytes + more).min(CREDIT_BYTES_MAX);
+            self.pump(job, world);
+        }
+        Flow::Done
+    }
+
+    /// End a subscription as its client asked.
+    pub(super) fn unsubscribe(
+        &mut self,
+        (conn, correlation): (ConnId, u64),
+        handle: u32,
+        world: &mut impl World,
+    ) -> Flow {
+        if let Some(job) = self.sessions.subscription_of(conn, handle) {
+            self.sessions.forget_subscription(conn, handle);
+            self.drop_subscription(job);
+        }
+        if let Some(out) = world.out(conn) {
+            out.message(&Done {}, correlation);
+        }
+        Flow::Done
+    }
+
+    /// Ends a subscription and says why.
+    pub(super) fn end_subscription(&mut self, job: u32, refusal: Refusal, world: &mut impl World) {
+        let Some(state) = self.readers.jobs.get(job as usize) else { return };
+        let Work::Subscription(subscription) = &state.work else { return };
+        let (conn, handle) = (state.conn, subscription.handle);
+        self.sessions.forget_subscription(conn, handle);
+        self.drop_subscription(job);
+        if let Some(out) = world.out(conn) {
+            out.message(&SubscriptionEnded { subscription: handle, refusal }, 0);
+        }
+    }
+
+    /// Forgets a subscription.
+    pub(super) fn drop_subscription(&mut self, job: u32) {
+        let Some(state) = self.readers.remove(job) else { return };
+        let Some(row) = self.streams.row_mut(state.row).filter(|row| row.stream_id == state.stream_id) else {
+            return;
+        };
+        if let Some(live) = row.live.as_mut() {
+            live.subscriptions.retain(|waiting| *waiting != job);
+        }
+        self.retire(state.row);
+    }
+
+    /// A stream is gone for good: wakes the subscriptions that wait on it, so that they find out.
+    pub(super) fn end_subscriptions(&mut self, row: u32) {
+        if let Some(live) = self.streams.row_mut(row).and_then(|row| row.live.as_mut()) {
+            self.woken.extend(live.subscriptions.drain(..));
+        }
+    }
+}
+
+/// Sends what a subscription has gathered.
+fn send(subscription: &mut Subscription, row: &Row, conn: ConnId, world: &mut impl World) {
+    let head = RecordsHead {
+        subscription: subscription.handle,
+        at_tail: subscription.cursor.next >= row.tail.seq_num,
+        start: subscription.sent,
+        end: subscription.cursor.next,
+        tail: row.tail,
+        trim_point: row.trim_point,
+    };
+    if let Some(out) = world.out(conn) {
+        out.hot(Kind::Records, 0, &head.encode(), &subscription.payload);
+    }
+    let bytes = i64::try_from(subscription.payload.len()).unwrap_or(i64::MAX);
+    subscription.credit_bytes = subscription.credit_bytes.saturating_sub(bytes);
+    subscription.sent = subscription.cursor.next;
+    subscription.cursor = frame_cursor(subscription.sent);
+    subscription.payload = Vec::new();
+}

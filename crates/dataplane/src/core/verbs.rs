@@ -1,0 +1,491 @@
+//! What is done to a stream besides appending and reading: make, open, fence, trim, change, delete.
+
+use std::sync::Arc;
+
+use express_log::{NoRoom, RoomClass};
+use wire::bucket::Bucket;
+use wire::config::{ConfigPatch, ProducerPolicy};
+use wire::entry::{Place, Verb};
+use wire::ids::{Position, SeqNum, StreamId};
+use wire::message::{Fence, Open, StreamCreate, StreamReconfigure, Tail as TailAnswer};
+use wire::names::{Address, FencingToken};
+use wire::reason::Reason;
+use wire::refusal::Refusal;
+
+use super::append::{append_bytes, judge_class, judge_presented, live_of, no_room, writer_held};
+use super::commit::{Answering, Applying, NO_ROW, Tail, To};
+use super::session::{Phase, SESSIONS_MAX, Session};
+use super::shard::Shard;
+use super::world::{ConnId, Flow, World};
+
+/// A verb on its way in: to which row, what it does once durable, and who is answered what.
+struct Entering {
+    row: u32,
+    verb: Verb,
+    applying: Applying,
+    answer: Option<(To, Answering)>,
+}
+
+/// The refusal of a stream that is gone.
+pub(super) fn deleted_meanwhile() -> Refusal {
+    Refusal::new(Reason::NotFound, "the stream was deleted")
+}
+
+fn handed_off() -> Refusal {
+    Refusal::new(Reason::Unavailable, "the stream was handed off to a new configuration: open it again")
+}
+
+fn no_stream(address: &Address) -> Refusal {
+    Refusal::new(Reason::NotFound, format!("there is no stream '{address}'"))
+}
+
+impl Shard {
+    /// The row of a stream that must be there.
+    pub(super) fn find(&self, address: &Address) -> Result<u32, Refusal> {
+        let bucket = self.bucket_of(&address.bucket)?;
+        self.streams.find(bucket.id, address.key.as_str()).ok_or_else(|| no_stream(address))
+    }
+
+    /// The row of a stream, made if its bucket says that this use makes one; `None` when the log is in the way.
+    pub(super) fn find_or_create(
+        &mut self,
+        address: &Address,
+        makes: fn(&Bucket) -> bool,
+        world: &mut impl World,
+    ) -> Result<Option<u32>, Refusal> {
+        let bucket = self.bucket_of(&address.bucket)?;
+        if let Some(row) = self.streams.find(bucket.id, address.key.as_str()) {
+            return Ok(Some(row));
+        }
+        if !makes(&bucket) {
+            return Err(no_stream(address));
+        }
+        self.make(&bucket, address, &ConfigPatch::default(), world)
+    }
+
+    /// Makes a stream; its creation is in the log, but not durable yet.
+    fn make(
+        &mut self,
+        bucket: &Bucket,
+        address: &Address,
+        patch: &ConfigPatch,
+        world: &mut impl World,
+    ) -> Result<Option<u32>, Refusal> {
+        if self.is_frozen(bucket) {
+            let message = format!("bucket '{}' is being deleted", bucket.name);
+            return Err(Refusal::new(Reason::FailedPrecondition, message));
+        }
+        let config = patch.fill(&bucket.defaults);
+        config.check()?;
+        judge_class(config.class)?;
+        let wall_ms = self.now.wall_ms;
+        let stream_id = StreamId::mint(u64::try_from(wall_ms).unwrap_or(0), world.random());
+        let key = address.key.clone();
+        let verb = Verb::Create { bucket: bucket.id, key, config, created_at_ms: wall_ms };
+        let row = self.streams.insert(bucket.id, &address.key, stream_id, &config);
+        if let Some(state) = self.streams.row_mut(row) {
+            state.created_at_ms = wall_ms;
+        }
+        let entering = Entering { row, verb, applying: Applying::Create, answer: None };
+        let entered = self.enter(entering, RoomClass::Data, world);
+        match entered {
+            Ok(Flow::Done) => {
+                self.names_lsn = world.assigned_lsn();
+                Ok(Some(row))
+            }
+            Ok(Flow::Blocked) | Err(_) => {
+                self.streams.unname(row);
+                self.streams.remove(row);
+                entered.map(|_| None)
+            }
+        }
+    }
+
+    /// Appends a verb's entry and queues what it does.
+    fn enter(&mut self, entering: Entering, class: RoomClass, world: &mut impl World) -> Result<Flow, Refusal> {
+        let Entering { row, verb, applying, answer } = entering;
+        let slot_epoch = self.config.epoch;
+        let Some(state) = self.streams.row_mut(row) else { return Err(deleted_meanwhile()) };
+        let stream_id = state.stream_id;
+        let rev = state.live.as_ref().map_or(state.rev, |live| live.rev).next();
+        let entry = verb.encode(Place { stream_id, slot_epoch, rev });
+        match world.room(entry.len(), class) {
+            Ok(()) => {}
+            Err(NoRoom::Busy { .. }) => return Ok(Flow::Blocked),
+            Err(full) => return Err(no_room(&full)),
+        }
+        let live = live_of(state);
+        let (lsn, _) = append_bytes(world, &mut self.ring, &entry);
+        live.rev = rev;
+        live.last_lsn = lsn;
+        live.in_flight += 1;
+        self.queue(lsn, row, applying, answer);
+        Ok(Flow::Done)
+    }
+
+    /// Create a stream.
+    pub(super) fn create(&mut self, to: To, create: &StreamCreate, world: &mut impl World) -> Result<Flow, Refusal> {
+        let bucket = self.bucket_of(&create.address.bucket)?;
+        if let Some(row) = self.streams.find(bucket.id, create.address.key.as_str()) {
+            let message = format!("there is a stream '{}' already", create.address);
+            let refusal = Refusal::new(Reason::AlreadyExists, message);
+            self.answer_after(row, to, Answering::Refuse(refusal, Tail::Without), world);
+            return Ok(Flow::Done);
+        }
+        let Some(row) = self.make(&bucket, &create.address, &create.config, world)? else {
+            return Ok(Flow::Blocked);
+        };
+        self.answer_after(row, to, Answering::Info, world);
+        Ok(Flow::Done)
+    }
+
+    /// Look at a stream.
+    pub(super) fn get(&mut self, to: To, address: &Address, world: &mut impl World) -> Result<Flow, Refusal> {
+        let row = self.find(address)?;
+        self.answer_after(row, to, Answering::Info, world);
+        Ok(Flow::Done)
+    }
+
+    /// The installed token.
+    pub(super) fn get_token(&mut self, to: To, address: &Address, world: &mut impl World) -> Result<Flow, Refusal> {
+        let row = self.find(address)?;
+        self.answer_after(row, to, Answering::Token, world);
+        Ok(Flow::Done)
+    }
+
+    /// The committed tail, which every ack before this has moved already.
+    pub(super) fn check_tail(&mut self, to: To, address: &Address, world: &mut impl World) -> Result<Flow, Refusal> {
+        let row = self.find(address)?;
+        let (Some(state), To::Call { conn, correlation }) = (self.streams.row(row), to) else {
+            return Err(deleted_meanwhile());
+        };
+        let tail = TailAnswer { tail: state.tail };
+        if state.is_committed() {
+            if let Some(out) = world.out(conn) {
+                out.message(&tail, correlation);
+            }
+        } else {
+            self.answer_after(row, to, Answering::Frame(frame(&tail, correlation)), world);
+        }
+        Ok(Flow::Done)
+    }
+
+    /// Change a stream's configuration.
+    pub(super) fn reconfigure(
+        &mut self,
+        to: To,
+        change: &StreamReconfigure,
+        world: &mut impl World,
+    ) -> Result<Flow, Refusal> {
+        let row = self.find(&change.address)?;
+        let Some(state) = self.streams.row_mut(row) else { return Err(deleted_meanwhile()) };
+        let before = state.live.as_ref().map_or(&state.config, |live| &live.config);
+        let after = change.config.apply(before);
+        let hands_off = before.needs_hand_off(&after);
+        after.check()?;
+        if change.config.class.is_some() {
+            judge_class(after.class)?;
+        }
+        if after == **before {
+            self.answer_after(row, to, Answering::Info, world);
+            return Ok(Flow::Done);
+        }
+        let config = self.streams.share(&after);
+        let entering = Entering {
+            row,
+            verb: Verb::Reconfigure { config: after },
+            applying: Applying::Reconfigure(Arc::clone(&config)),
+            answer: Some((to, Answering::Info)),
+        };
+        if self.enter(entering, RoomClass::Control, world)? == Flow::Blocked {
+            return Ok(Flow::Blocked);
+        }
+        if let Some(state) = self.streams.row_mut(row) {
+            live_of(state).config = config;
+        }
+        if hands_off {
+            self.end_sessions(row, |_| Some(handed_off()), world);
+            self.holding.push(row);
+        }
+        Ok(Flow::Done)
+    }
+
+    /// Delete a stream; deleting none is done at once.
+    pub(super) fn delete(&mut self, to: To, address: &Address, world: &mut impl World) -> Result<Flow, Refusal> {
+        let bucket = self.bucket_of(&address.bucket)?;
+        let Some(row) = self.streams.find(bucket.id, address.key.as_str()) else {
+            self.answer_at(self.names_lsn, NO_ROW, (to, Answering::Done), world);
+            return Ok(Flow::Done);
+        };
+        let answer = Some((to, Answering::Done));
+        let entering = Entering { row, verb: Verb::Delete, applying: Applying::Delete, answer };
+        if self.enter(entering, RoomClass::Control, world)? == Flow::Blocked {
+            return Ok(Flow::Blocked);
+        }
+        self.names_lsn = world.assigned_lsn();
+        self.streams.unname(row);
+        if let Some(state) = self.streams.row_mut(row) {
+            live_of(state).deleted = true;
+        }
+        self.end_sessions(row, |_| Some(deleted_meanwhile()), world);
+        self.refuse_held(row, world);
+        Ok(Flow::Done)
+    }
+
+    /// Refuses the one-shots that a deleted stream holds back.
+    fn refuse_held(&mut self, row: u32, world: &mut impl World) {
+        let held = self.streams.row_mut(row).map(|state| std::mem::take(&mut live_of(state).held));
+        for held in held.into_iter().flatten() {
+            self.held_bytes -= held.batch.len();
+            if let To::Call { .. } = held.to {
+                self.answer_after(row, held.to, Answering::Refuse(deleted_meanwhile(), Tail::Without), world);
+            }
+        }
+    }
+
+    /// Open a writer session.
+    pub(super) fn open(
+        &mut self,
+        conn: ConnId,
+        to: To,
+        open: Open,
+        world: &mut impl World,
+    ) -> Result<Flow, Refusal> {
+        if open.producer.get() == 0 {
+            return Err(Refusal::invalid("a session's producer number must not be 0"));
+        }
+        if self.sessions.len() >= SESSIONS_MAX {
+            let message = format!("the shard has {SESSIONS_MAX} sessions open, which is its bound");
+            return Err(Refusal::new(Reason::ResourceExhausted, message));
+        }
+        let row = match open.resume {
+            Some(_) => self.find(&open.address)?,
+            None => match self.find_or_create(&open.address, |bucket| bucket.create_stream_on_append, world)? {
+                Some(row) => row,
+                None => return Ok(Flow::Blocked),
+            },
+        };
+        if let Err(refusal) = self.judge_open(row, &open) {
+            self.answer_after(row, to, Answering::Refuse(refusal, Tail::Without), world);
+            return Ok(Flow::Done);
+        }
+        self.end_replaced(row, &open, world);
+        let Some(state) = self.streams.row_mut(row) else { return Err(deleted_meanwhile()) };
+        let session = self.sessions.insert(Session {
+            conn,
+            row,
+            stream_id: state.stream_id,
+            producer: open.producer,
+            presented: open.fencing_token,
+            epoch: 0,
+            in_flight: 0,
+            closing: None,
+            phase: Phase::Open,
+        });
+        live_of(state).sessions.push(session);
+        self.answer_after(row, to, Answering::Opened(session), world);
+        Ok(Flow::Done)
+    }
+
+    fn judge_open(&mut self, row: u32, open: &Open) -> Result<(), Refusal> {
+        let Some(state) = self.streams.row_mut(row) else { return Err(deleted_meanwhile()) };
+        if open.resume.is_some_and(|stream_id| stream_id != state.stream_id) {
+            let message = format!("the stream at '{}' is another one than the session was opened on", open.address);
+            return Err(Refusal::new(Reason::NotFound, message));
+        }
+        let live = live_of(state);
+        judge_presented(live, &open.fencing_token)?;
+        if live.config.producer_policy == ProducerPolicy::Fenced && live.token.is_empty() {
+            let sessions = &self.sessions;
+            let others = live.sessions.iter().filter_map(|session| sessions.get(*session));
+            if others.into_iter().any(|other| other.producer != open.producer) {
+                return Err(writer_held());
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the sessions that a new one takes the place of: its own earlier one, and on a fenced stream all others.
+    fn end_replaced(&mut self, row: u32, open: &Open, world: &mut impl World) {
+        let fenced = self.live(row).is_some_and(|live| live.config.producer_policy == ProducerPolicy::Fenced);
+        let own = open.producer;
+        self.end_sessions(
+            row,
+            |session| {
+                let message = if session.producer == own {
+                    "the session was resumed on another connection"
+                } else if fenced {
+                    "a newer session that presents the same token took over"
+                } else {
+                    return None;
+                };
+                Some(Refusal::new(Reason::Superseded, message))
+            },
+            world,
+        );
+    }
+
+    /// Ends the open sessions of a row for which there is a reason, once what they have in flight is answered.
+    pub(super) fn end_sessions(
+        &mut self,
+        row: u32,
+        why: impl Fn(&Session) -> Option<Refusal>,
+        world: &mut impl World,
+    ) {
+        let Some(live) = self.live(row) else { return };
+        for session in live.sessions.clone() {
+            let Some(state) = self.sessions.get_mut(session) else { continue };
+            let Some(refusal) = why(state) else { continue };
+            let conn = state.conn;
+            state.phase = Phase::Ended(refusal);
+            self.unlist(row, session);
+            self.drop_held(row, session);
+            self.answer_after(row, To::Call { conn, correlation: 0 }, Answering::SessionEnded(session), world);
+        }
+    }
+
+    fn unlist(&mut self, row: u32, session: u32) {
+        if let Some(state) = self.streams.row_mut(row)
+            && let Some(live) = state.live.as_mut()
+        {
+            live.sessions.retain(|listed| *listed != session);
+        }
+    }
+
+    /// Forgets the batches that a stream holds back for a session that has ended: nobody is answered for them.
+    fn drop_held(&mut self, row: u32, session: u32) {
+        let Some(live) = self.streams.row_mut(row).and_then(|state| state.live.as_mut()) else { return };
+        let mut dropped_bytes = 0;
+        let mut dropped = 0;
+        live.held.retain(|held| {
+            let of_it = matches!(held.to, To::Session { session: holder, .. } if holder == session);
+            if of_it {
+                dropped += 1;
+                dropped_bytes += held.batch.len();
+            }
+            !of_it
+        });
+        self.held_bytes -= dropped_bytes;
+        if let Some(state) = self.sessions.get_mut(session) {
+            state.in_flight -= dropped;
+        }
+    }
+
+    /// Ends a session whose client is gone or done.
+    pub(super) fn end_session(&mut self, session: u32) {
+        let Some(state) = self.sessions.get_mut(session) else { return };
+        let (row, open) = (state.row, state.phase == Phase::Open);
+        state.phase = Phase::Ended(Refusal::new(Reason::NotFound, "the session is closed"));
+        if open {
+            self.unlist(row, session);
+            self.drop_held(row, session);
+            self.retire(row);
+        }
+    }
+
+    /// Close a session, once all that it sent is answered.
+    pub(super) fn close(&mut self, conn: ConnId, to: To, handle: u32, world: &mut impl World) -> Result<Flow, Refusal> {
+        let To::Call { correlation, .. } = to else { return Ok(Flow::Done) };
+        let Some((session, state)) = self.sessions.held_by(conn, handle) else {
+            return Err(Refusal::new(Reason::NotFound, format!("this connection has no session {handle}")));
+        };
+        state.closing = Some(correlation);
+        if state.in_flight == 0 {
+            self.finish_close(session, world);
+        }
+        Ok(Flow::Done)
+    }
+
+    /// Gives a closing session's role up and says so.
+    pub(super) fn finish_close(&mut self, session: u32, world: &mut impl World) {
+        let Some(state) = self.sessions.get(session) else { return };
+        let Some(correlation) = state.closing else { return };
+        let (row, producer, stream_id, conn) = (state.row, state.producer, state.stream_id, state.conn);
+        if let Some(state) = self.streams.row_mut(row).filter(|state| state.stream_id == stream_id)
+            && let Some(dedupe) = state.dedupe.as_mut()
+        {
+            dedupe.forget(producer);
+            if dedupe.is_empty() {
+                state.dedupe = None;
+            }
+        }
+        self.end_session(session);
+        self.sessions.remove(session);
+        if let Some(out) = world.out(conn) {
+            out.message(&wire::message::Done {}, correlation);
+        }
+    }
+
+    /// Install, rotate or clear the fencing token.
+    pub(super) fn fence(&mut self, to: To, fence: Fence, world: &mut impl World) -> Result<Flow, Refusal> {
+        let row = self.find(&fence.address)?;
+        let Some(state) = self.streams.row_mut(row) else { return Err(deleted_meanwhile()) };
+        let live = live_of(state);
+        let boundary = Position::new(live.next, live.last_ms);
+        if live.token == fence.fencing_token {
+            self.answer_after(row, to, Answering::Fenced(boundary), world);
+            return Ok(Flow::Done);
+        }
+        let token = fence.fencing_token;
+        let entering = Entering {
+            row,
+            verb: Verb::Fence { token: token.clone() },
+            applying: Applying::Fence(token.clone()),
+            answer: None,
+        };
+        if self.enter(entering, RoomClass::Control, world)? == Flow::Blocked {
+            return Ok(Flow::Blocked);
+        }
+        if let Some(state) = self.streams.row_mut(row) {
+            live_of(state).token = token.clone();
+        }
+        self.supersede(row, &token, world);
+        self.answer_after(row, to, Answering::Fenced(boundary), world);
+        Ok(Flow::Done)
+    }
+
+    /// Ends the sessions that a newly installed token shuts out.
+    pub(super) fn supersede(&mut self, row: u32, token: &FencingToken, world: &mut impl World) {
+        let fenced = self.live(row).is_some_and(|live| live.config.producer_policy == ProducerPolicy::Fenced);
+        self.end_sessions(
+            row,
+            |session| {
+                let stays = session.presented == *token || session.presented.is_empty() && !fenced;
+                let message = "another fencing token was installed";
+                (!stays).then(|| Refusal::new(Reason::FencedOut, message).with_fencing_token(token.clone()))
+            },
+            world,
+        );
+    }
+
+    /// Moves the trim point to a sequence number, at most to the tail.
+    pub(super) fn trim_to(&mut self, to: To, row: u32, seq_num: SeqNum, world: &mut impl World) -> Result<Flow, Refusal> {
+        let Some(state) = self.streams.row_mut(row) else { return Err(deleted_meanwhile()) };
+        let live = live_of(state);
+        let seq_num = seq_num.min(live.next);
+        if seq_num <= live.trim_point {
+            self.answer_after(row, to, Answering::Trimmed, world);
+            return Ok(Flow::Done);
+        }
+        let entering = Entering {
+            row,
+            verb: Verb::Trim { to: seq_num },
+            applying: Applying::Trim(seq_num),
+            answer: Some((to, Answering::Trimmed)),
+        };
+        if self.enter(entering, RoomClass::Control, world)? == Flow::Blocked {
+            return Ok(Flow::Blocked);
+        }
+        if let Some(state) = self.streams.row_mut(row) {
+            live_of(state).trim_point = seq_num;
+        }
+        Ok(Flow::Done)
+    }
+}
+
+/// A message as a whole frame of its own.
+pub(super) fn frame(message: &impl wire::message::Message, correlation: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    message.frame(correlation, &mut out);
+    out
+}

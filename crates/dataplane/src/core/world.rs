@@ -1,0 +1,101 @@
+//! What the core needs from its surroundings.
+
+use std::time::Duration;
+
+use express_log::{EntryPos, NoRoom, RoomClass};
+use wire::handoff::{Full, ToControl};
+use wire::ids::{Lsn, SegmentId, ShardId};
+
+use super::outbox::OutBuffer;
+
+/// The two clocks, read once a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Now {
+    /// Milliseconds since the Unix epoch; may jump.
+    pub(crate) wall_ms: i64,
+    /// Since the process started; never goes back.
+    pub(crate) mono: Duration,
+}
+
+/// A connection: on which shard it is, its place there, and how often that place was taken before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct ConnId {
+    /// The shard that reads from it.
+    pub(crate) shard: ShardId,
+    /// Its place among that shard's connections.
+    pub(crate) slot: u32,
+    /// Tells it from earlier connections at the same place.
+    pub(crate) generation: u32,
+}
+
+/// Whether an input was taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Flow {
+    /// It was; its answer has gone out or will.
+    Done,
+    /// The log has no room for the moment: nothing was done, offer it again.
+    Blocked,
+}
+
+/// Bytes of a head log that a reader waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fetch {
+    /// Comes back with the answer.
+    pub(crate) ticket: u64,
+    /// Which of the head logs of this run.
+    pub(crate) log: u16,
+    /// The segment.
+    pub(crate) segment: SegmentId,
+    /// The first byte.
+    pub(crate) offset: u32,
+    /// How many.
+    pub(crate) bytes: u32,
+}
+
+/// A fetch that failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("reading {bytes} bytes at {offset} of segment {segment} failed: {message}")]
+pub(crate) struct FetchError {
+    /// The segment.
+    pub(crate) segment: SegmentId,
+    /// The first byte.
+    pub(crate) offset: u32,
+    /// How many.
+    pub(crate) bytes: u32,
+    /// What the device said.
+    pub(crate) message: String,
+}
+
+/// What the core needs from its surroundings.
+pub(crate) trait World {
+    /// The clocks.
+    fn now(&self) -> Now;
+
+    /// Whether the log takes an entry of this size now.
+    fn room(&self, entry_bytes: usize, class: RoomClass) -> Result<(), NoRoom>;
+
+    /// Appends an entry for which there is room.
+    fn append(&mut self, entry_bytes: usize, fill: impl FnOnce(&mut [u8])) -> (Lsn, EntryPos);
+
+    /// The highest LSN with all at or below it durable.
+    fn durable_lsn(&self) -> Lsn;
+
+    /// The LSN of the last entry appended.
+    fn assigned_lsn(&self) -> Lsn;
+
+    /// What goes to a connection; `None` once it is gone.
+    fn out(&mut self, conn: ConnId) -> Option<&mut OutBuffer>;
+
+    /// Bytes for a connection that the kernel has not taken yet.
+    fn backlog_bytes(&self, conn: ConnId) -> usize;
+
+    /// Starts a read, answered by [`super::Shard::on_fetched`].
+    fn fetch(&mut self, fetch: Fetch);
+
+    /// Tells control something.
+    fn to_control(&mut self, message: ToControl) -> Result<(), Full>;
+
+    /// Random bytes for an id.
+    fn random(&mut self) -> [u8; 10];
+}
