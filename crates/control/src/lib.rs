@@ -1,3 +1,15 @@
 //! The background: buckets, kept behind the store.
+//!
+//! [`Control::start`] reads what the [`store`] holds, tells every shard, and answers the bucket verbs that shards pass on.
 
+mod cluster;
+mod core;
+mod load;
+mod outbox;
+mod shell;
 pub mod store;
+
+pub use cluster::ClusterDecodeError;
+pub use load::LoadError;
+pub use outbox::ShardSink;
+pub use shell::{Control, ControlSender, Inbox, Joints, StartError, inbox};

@@ -4,6 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 
+use wire::reason::Reason;
+
 use super::{ObjectName, Version};
 
 /// The operations of a store, as errors, hooks and counters name them.
@@ -175,6 +177,20 @@ impl StoreError {
         match self {
             Self::Unavailable { effect, .. } => *effect,
             _ => Effect::None,
+        }
+    }
+
+    /// What a client that waits for the operation is told.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::AlreadyExists { .. } => Reason::AlreadyExists,
+            Self::NotFound { .. } => Reason::NotFound,
+            Self::OutOfRange { .. } => Reason::OutOfRange,
+            Self::Full { .. } => Reason::ResourceExhausted,
+            Self::Denied { .. } => Reason::FailedPrecondition,
+            Self::Corrupt { .. } => Reason::Internal,
+            Self::VersionMismatch { .. } | Self::Unavailable { .. } => Reason::Unavailable,
         }
     }
 

@@ -127,7 +127,7 @@ impl Store for LocalDirectory {
     ) -> StoreFuture<'a, ListPage> {
         let (within, after) = (prefix.clone(), after.cloned());
         Box::pin(self.run((StoreOp::List, prefix.as_str()), move |files| {
-            walk::list(files.root(), &within, after.as_ref(), limit)
+            walk::list(files, &within, after.as_ref(), limit)
         }))
     }
 }

@@ -1,9 +1,11 @@
 //! In which order does each operation on an object touch the disk?
 
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -23,6 +25,8 @@ pub(super) struct Files {
     scratch: Scratch,
     /// Directories below the root whose own entries, up to the root, are known to be durable. None is ever removed.
     durable: Mutex<HashSet<PathBuf>>,
+    /// A directory could not be synced. What the disk then holds is unknown, and a later sync that succeeds says nothing of it.
+    sync_failed: AtomicBool,
 }
 
 /// One put on its way: the operation and object that its errors name.
@@ -59,11 +63,17 @@ impl Drop for ScratchFile {
 
 impl Files {
     pub(super) fn new(root: PathBuf, scratch: Scratch) -> Self {
-        Self { root, scratch, durable: Mutex::default() }
+        Self { root, scratch, durable: Mutex::default(), sync_failed: AtomicBool::new(false) }
     }
 
     pub(super) fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// What a failed sync leaves.
+    #[cfg(test)]
+    pub(super) fn fail_syncs(&self) {
+        self.sync_failed.store(true, Ordering::Release);
     }
 
     /// A scratch file's name of this process.
@@ -165,7 +175,7 @@ impl Files {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(failed(Effect::None)(e)),
         }
-        open::sync_directory(parent(&path)).map_err(|e| {
+        self.sync(parent(&path)).map_err(|e| {
             intent.keep();
             failed(Effect::Unknown)(e)
         })
@@ -175,9 +185,29 @@ impl Files {
         Put { op, name, path: self.root.join(path::of_object(name)), trailer }
     }
 
+    /// Makes an object's entry durable if its maker may not have done so yet, which shows in a second link to it.
+    pub(super) fn sync_if_drafted(&self, object: &Metadata, directory: &Path) -> io::Result<()> {
+        if object.nlink() > 1 { self.sync(directory) } else { Ok(()) }
+    }
+
+    /// Refuses once a sync has failed.
+    fn check_syncs(&self) -> io::Result<()> {
+        if self.sync_failed.load(Ordering::Acquire) {
+            return Err(io::Error::other("an earlier sync failed: check the disk, then restart nova"));
+        }
+        Ok(())
+    }
+
+    /// Makes a directory's entries durable.
+    fn sync(&self, directory: &Path) -> io::Result<()> {
+        self.check_syncs()?;
+        let file = File::open(directory)?;
+        file.sync_all().inspect_err(|_| self.sync_failed.store(true, Ordering::Release))
+    }
+
     /// Writes and syncs the object under a scratch name, and makes the directories it will stand in.
     fn write_draft(&self, put: &Put<'_>, body: &[u8]) -> Result<ScratchFile, StoreError> {
-        self.make_directories(&put.path).map_err(put.failed(Effect::None))?;
+        self.check_syncs().and_then(|()| self.make_directories(&put.path)).map_err(put.failed(Effect::None))?;
         let draft = ScratchFile(self.scratch.path());
         let written = File::create_new(&draft.0).and_then(|mut file| {
             file.write_all(body)?;
@@ -204,7 +234,7 @@ impl Files {
 
     /// The object stands under its name: makes that durable, then forgets the draft.
     fn finish(&self, put: &Put<'_>, draft: ScratchFile) -> Result<Version, StoreError> {
-        match open::sync_directory(parent(&put.path)) {
+        match self.sync(parent(&put.path)) {
             Ok(()) => Ok(put.trailer.version()),
             Err(e) => {
                 draft.keep();
@@ -224,7 +254,7 @@ impl Files {
             Err(e) => return Err(failed(e)),
         };
         let metadata = file.metadata().map_err(failed)?;
-        open::sync_if_drafted(&metadata, parent(&path)).map_err(failed)?;
+        self.sync_if_drafted(&metadata, parent(&path)).map_err(failed)?;
         let (found, expected) = (metadata.len(), TRAILER_BYTES as u64);
         let body_bytes = found.checked_sub(expected).ok_or_else(|| damaged(CorruptObject::Short { found, expected }))?;
         let mut bytes = [0; TRAILER_BYTES];
@@ -237,8 +267,8 @@ impl Files {
     /// Waits for the other holders of the name's lock, of this process and others; released when dropped or when they die.
     fn lock_for(&self, op: StoreOp, name: &ObjectName) -> Result<File, StoreError> {
         let path = open::lock_path(&self.root, name.as_str());
-        let opened = OpenOptions::new().create(true).truncate(false).write(true).open(path);
-        let locked = opened.and_then(|file| file.lock().map(|()| file));
+        let open = || OpenOptions::new().create(true).truncate(false).write(true).open(path);
+        let locked = self.check_syncs().and_then(|()| open()).and_then(|file| file.lock().map(|()| file));
         locked.map_err(|e| StoreError::from_io(op, name.as_str(), Effect::None, e))
     }
 
@@ -253,7 +283,7 @@ impl Files {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
             _ => {}
         }
-        open::sync_directory(parent(directory))?;
+        self.sync(parent(directory))?;
         let mut durable = self.durable();
         if durable.len() >= DURABLE_DIRECTORIES_MAX {
             durable.clear();

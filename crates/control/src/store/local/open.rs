@@ -5,7 +5,6 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
@@ -131,10 +130,6 @@ pub(super) fn open(root: &Path) -> Result<(PathBuf, Scratch), OpenError> {
     }
     let root = fs::canonicalize(root).map_err(|e| OpenError::from_io("resolve", root, e))?;
     check_marker(&root)?;
-    // The parent holds the root's own name; not being allowed to open it is no reason not to serve.
-    if let Some(parent) = root.parent() {
-        sync_directory(parent).ok();
-    }
     let scratch = claim_scratch(&root)?;
     probe_links(&root, &scratch)?;
     make_directory(&root.join(LOCKS))?;
@@ -148,14 +143,8 @@ pub(super) fn lock_path(root: &Path, name: &str) -> PathBuf {
     root.join(LOCKS).join(format!("{stripe:02}"))
 }
 
-/// Makes a directory's entries durable.
-pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
+fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
-}
-
-/// Makes an object's entry durable if its maker may not have done so yet, which shows in a second link to it.
-pub(super) fn sync_if_drafted(object: &fs::Metadata, directory: &Path) -> io::Result<()> {
-    if object.nlink() > 1 { sync_directory(directory) } else { Ok(()) }
 }
 
 fn check_marker(root: &Path) -> Result<(), OpenError> {
@@ -186,7 +175,20 @@ fn write_marker(root: &Path, path: &Path) -> Result<(), OpenError> {
         file.sync_all()?;
         fs::rename(&draft, path)
     });
-    written.map_err(|e| OpenError::from_io("write in", root, e))
+    written.map_err(|e| OpenError::from_io("write in", root, e))?;
+    sync_ancestors(root)
+}
+
+/// Makes the root's own name durable, and those of directories that may have been made with it.
+fn sync_ancestors(root: &Path) -> Result<(), OpenError> {
+    for directory in root.ancestors().skip(1) {
+        match sync_directory(directory) {
+            // Whoever may not even look into it did not make what is in it.
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => break,
+            synced => synced.map_err(|e| OpenError::from_io("sync", directory, e))?,
+        }
+    }
+    Ok(())
 }
 
 fn make_directory(path: &Path) -> Result<(), OpenError> {

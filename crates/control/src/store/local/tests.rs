@@ -158,6 +158,32 @@ fn what_a_living_process_is_writing_is_left_alone() {
 }
 
 #[test]
+fn after_a_failed_sync_nothing_is_written_and_nothing_unsynced_is_read() {
+    let root = tempfile::tempdir().unwrap();
+    let store = LocalDirectory::open(root.path()).unwrap();
+    let version = put(&store, "synced", b"1").unwrap();
+    let draft = store.files.scratch_path();
+    fs::write(&draft, file_bytes(b"2")).unwrap();
+    fs::hard_link(&draft, store.path_of(&name("unsynced"))).unwrap();
+    store.files.fail_syncs();
+    assert_eq!(get(&store, "synced").unwrap().body, "1");
+    let refused = [
+        get(&store, "unsynced").map(drop),
+        put(&store, "new", b"3").map(drop),
+        block_on(store.put_if_match(&name("synced"), &version, Bytes::new(), PutNonce::fresh())).map(drop),
+        block_on(store.delete(&name("synced"))),
+        block_on(store.list(&ObjectPrefix::all(), None, 10)).map(drop),
+    ];
+    for answer in refused {
+        let error = answer.unwrap_err();
+        assert!(error.to_string().contains("an earlier sync failed"), "{error}");
+    }
+    drop(store);
+    fs::remove_dir_all(draft.parent().unwrap()).unwrap();
+    assert_eq!(listed(&LocalDirectory::open(root.path()).unwrap()), ["synced", "unsynced"]);
+}
+
+#[test]
 fn a_damaged_object_is_named_and_left_as_it_stands() {
     let root = tempfile::tempdir().unwrap();
     let store = LocalDirectory::open(root.path()).unwrap();

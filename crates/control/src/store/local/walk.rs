@@ -5,25 +5,28 @@ use std::io;
 use std::path::Path;
 
 use super::layout::TRAILER_BYTES;
-use super::open::{self, LOST_AND_FOUND};
+use super::object::Files;
+use super::open::LOST_AND_FOUND;
 use super::path::{self, Entry};
 use crate::store::{CorruptObject, Effect, ListPage, Listed, ObjectName, ObjectPrefix, StoreError, StoreOp};
 
-/// A page of the objects below `root`; see [`crate::store::Store::list`].
+/// A page of the objects; see [`crate::store::Store::list`].
 pub(super) fn list(
-    root: &Path,
+    files: &Files,
     prefix: &ObjectPrefix,
     after: Option<&ObjectName>,
     limit: usize,
 ) -> Result<ListPage, StoreError> {
-    let mut walk = Walk { prefix: prefix.as_str(), after: after.map(ObjectName::as_str), limit, found: Vec::new() };
-    walk.directory(root, "")?;
+    let (prefix, after) = (prefix.as_str(), after.map(ObjectName::as_str));
+    let mut walk = Walk { files, prefix, after, limit, found: Vec::new() };
+    walk.directory(files.root(), "")?;
     let more = walk.found.len() > limit;
     walk.found.truncate(limit);
     Ok(ListPage { objects: walk.found, more })
 }
 
 struct Walk<'a> {
+    files: &'a Files,
     prefix: &'a str,
     after: Option<&'a str>,
     limit: usize,
@@ -89,7 +92,7 @@ impl Walk<'_> {
         match row.entry.metadata() {
             Ok(found) => {
                 let path = row.entry.path();
-                open::sync_if_drafted(&found, path.parent().unwrap_or(&path)).map_err(|e| failed(&path, e))?;
+                self.files.sync_if_drafted(&found, path.parent().unwrap_or(&path)).map_err(|e| failed(&path, e))?;
                 let size_bytes = found.len().saturating_sub(TRAILER_BYTES as u64);
                 self.found.push(Listed { name, size_bytes });
                 Ok(())
