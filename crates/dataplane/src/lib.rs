@@ -1,1 +1,32 @@
-//! One shard a core: sequences, fences, commits and serves the wire.
+//! One shard a core: sequences, fences, commits, serves the wire.
+//!
+//! The decisions are in `core`, which knows neither clock nor socket. Around it stands a shell on glommio: `recover` reads
+//! the head logs, `star` starts a pinned thread a shard, and there `incoming` makes frames of bytes, `dispatch` finds who
+//! serves them, `outgoing` sends what the core answers, and `hops` carries what belongs to another shard. The tasks of a
+//! shard share one `shell::State`, which each borrows for a turn.
+
+mod bell;
+mod conns;
+mod core;
+mod dispatch;
+mod drain;
+mod gather;
+mod hop;
+mod hops;
+mod incoming;
+mod mailbox;
+mod os;
+mod outgoing;
+mod recover;
+mod remotes;
+mod shard_thread;
+mod shell;
+mod star;
+mod start_error;
+mod surroundings;
+mod tasks;
+mod watchdog;
+
+pub use recover::{Progress, RecoveredStar, held_bytes, recover};
+pub use star::{Options, ShardEnded, Star, abort_on_panic, start};
+pub use start_error::StartError;

@@ -1,0 +1,159 @@
+//! How is answered what every shard has a part of, and what control answers?
+
+use wire::bucket::Bucket;
+use wire::handoff::BucketAnswer;
+use wire::limits::{LIST_PAGE_DEFAULT, LIST_PAGE_MAX};
+use wire::message::{self, BucketPage, Counter, Done, StarAnswer, StreamInfo, StreamPage};
+use wire::reason::Reason;
+use wire::refusal::Refusal;
+
+use crate::core::{ConnId, Request, World};
+use crate::dispatch::{Served, refuse, too_many};
+use crate::hop::{Ask, Part};
+use crate::shell::{Shell, State};
+
+/// Answers of one shard that wait for parts; one more request is refused.
+const GATHERINGS_MAX: usize = 1_024;
+
+/// An answer that waits for the parts of other shards.
+#[derive(Debug)]
+pub(crate) struct Gathering {
+    call: (ConnId, u64),
+    parts_due: u16,
+    gathered: Gathered,
+}
+
+#[derive(Debug)]
+enum Gathered {
+    Streams { limit: usize, streams: Vec<StreamInfo> },
+    Counters(Vec<Counter>),
+}
+
+impl Shell {
+    /// Answers what the star is and how it does.
+    pub(crate) fn answer_star(&self, state: &mut State, id: ConnId, correlation: u64) -> Served {
+        self.gather(state, (id, correlation), Gathered::Counters(Vec::new()), &Ask::Counters)
+    }
+
+    /// Lists a bucket's streams.
+    pub(crate) fn list_streams(&self, state: &mut State, call: (ConnId, u64), request: &Request) -> Served {
+        let Request::StreamList(list) = request else { return Served::Done };
+        let Some(bucket) = state.core.bucket(&list.bucket) else {
+            let refusal = Refusal::new(Reason::NotFound, format!("there is no bucket '{}'", list.bucket));
+            return refuse(state, call.0, call.1, refusal);
+        };
+        let Ok(after) = std::str::from_utf8(&list.after) else {
+            return refuse(state, call.0, call.1, Refusal::invalid("the cursor is none that a list has given out"));
+        };
+        let limit = match list.limit {
+            0 => LIST_PAGE_DEFAULT,
+            limit => limit.min(LIST_PAGE_MAX),
+        } as usize;
+        // One more than is answered tells whether there is a next page.
+        let ask = Ask::Streams { bucket: bucket.id, after: after.to_owned(), limit: limit + 1 };
+        self.gather(state, call, Gathered::Streams { limit, streams: Vec::new() }, &ask)
+    }
+
+    fn gather(&self, state: &mut State, call: (ConnId, u64), gathered: Gathered, ask: &Ask) -> Served {
+        if state.gatherings.len() >= GATHERINGS_MAX {
+            return refuse(state, call.0, call.1, too_many("lists"));
+        }
+        if let Some(conn) = state.world.conns.get_mut(call.0) {
+            conn.is_fresh = false;
+        }
+        let ticket = state.next_ticket();
+        state.gatherings.insert(ticket, Gathering { call, parts_due: self.star.shards, gathered });
+        self.ask_all(state, ticket, ask);
+        let own = self.part(state, ask);
+        self.on_part(state, ticket, own);
+        Served::Done
+    }
+
+    /// This shard's part of an answer.
+    pub(crate) fn part(&self, state: &State, ask: &Ask) -> Part {
+        match ask {
+            Ask::Streams { bucket, after, limit } => Part::Streams(state.core.list(*bucket, after, *limit)),
+            Ask::Counters => Part::Counters(self.counters(state)),
+        }
+    }
+
+    /// A part has come.
+    pub(crate) fn on_part(&self, state: &mut State, ticket: u64, part: Part) {
+        let Some(gathering) = state.gatherings.get_mut(&ticket) else { return };
+        match (part, &mut gathering.gathered) {
+            (Part::Streams(part), Gathered::Streams { streams, .. }) => streams.extend(part),
+            (Part::Counters(part), Gathered::Counters(counters)) => counters.extend(part),
+            (Part::Streams(_), Gathered::Counters(_)) | (Part::Counters(_), Gathered::Streams { .. }) => {}
+        }
+        gathering.parts_due -= 1;
+        if gathering.parts_due > 0 {
+            return;
+        }
+        let Some(Gathering { call: (id, correlation), gathered, .. }) = state.gatherings.remove(&ticket) else { return };
+        let Some(out) = state.world.out(id) else { return };
+        match gathered {
+            Gathered::Streams { limit, streams } => out.message(&page(limit, streams), correlation),
+            Gathered::Counters(mut counters) => {
+                counters.sort_by_key(|counter| counter.shard);
+                let (cluster_id, star_id) = (self.star.cluster_id, self.star.star_id);
+                let (version, epoch) = (self.star.version.to_owned(), self.epoch);
+                out.message(&StarAnswer { cluster_id, star_id, version, epoch, counters }, correlation);
+            }
+        }
+    }
+
+    /// Control has answered a bucket verb.
+    pub(crate) fn answer_bucket(state: &mut State, ticket: u64, result: Result<BucketAnswer, Refusal>) {
+        let Some((id, correlation)) = state.tickets.remove(&ticket) else { return };
+        let Some(out) = state.world.out(id) else { return };
+        match result {
+            Ok(BucketAnswer::Bucket(bucket)) => {
+                out.message(&message::BucketAnswer { bucket: Bucket::clone(&bucket) }, correlation);
+            }
+            Ok(BucketAnswer::Deleted) => out.message(&Done {}, correlation),
+            Ok(BucketAnswer::Page(buckets, next)) => {
+                let buckets = buckets.iter().map(|bucket| Bucket::clone(bucket)).collect();
+                out.message(&BucketPage { buckets, next }, correlation);
+            }
+            Err(refusal) => out.refuse(correlation, refusal),
+        }
+    }
+
+    /// What this shard counts.
+    fn counters(&self, state: &State) -> Vec<Counter> {
+        let mut counters = Vec::new();
+        state.core.counters(&mut counters);
+        let counts = &state.world.counts;
+        let log = self.log.metrics();
+        counters.extend([
+            ("connections", state.world.conns.len() as u64),
+            ("connections_accepted_total", counts.accepted),
+            ("connections_turned_away_total", counts.turned_away),
+            ("frames_total", counts.frames),
+            ("hops_total", counts.hops),
+            ("hand_overs_total", counts.hand_overs),
+            ("spills_total", counts.spills),
+            ("fetches_waiting", state.world.fetches.len() as u64),
+            ("log_commits_total", log.commits),
+            ("log_entries_total", log.entries),
+            ("log_frame_bytes_total", log.frame_bytes),
+            ("log_padding_bytes_total", log.padding_bytes),
+            ("log_used_bytes", log.used_bytes),
+            ("log_flush_us", log.flush_ewma_us),
+            ("log_wait_us", log.wait_ewma_us),
+        ]);
+        counters.extend(self.own_mailbox().pulse.counters());
+        let counter = |(name, value): (&str, u64)| Counter { shard: self.me.get(), name: name.to_owned(), value };
+        counters.into_iter().map(counter).collect()
+    }
+}
+
+/// The page of the first `limit` of all shards' streams.
+fn page(limit: usize, mut streams: Vec<StreamInfo>) -> StreamPage {
+    streams.sort_by(|a, b| a.key.as_str().cmp(b.key.as_str()));
+    let is_more = streams.len() > limit;
+    streams.truncate(limit);
+    let last = streams.last().filter(|_| is_more);
+    let next = last.map(|stream| stream.key.as_str().as_bytes().to_vec()).unwrap_or_default();
+    StreamPage { streams, next }
+}

@@ -1,0 +1,175 @@
+//! What do the tasks of one shard share, and how does a turn of one of them end?
+//!
+//! A turn borrows the [`State`], lets the core decide, and ends with [`Shell::end_turn`]: frames go out, the log is kicked
+//! once all tasks that can run have run, timers are set. Nothing is borrowed across an await, and the log is only kicked
+//! while nothing is borrowed, for an inline commit calls back at once.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use express_log::Log;
+use glommio::nop::NopSubmitter;
+use wire::ids::{Epoch, Lsn, ShardId};
+
+use crate::bell::Bell;
+use crate::core::{ConnId, Shard};
+use crate::gather::Gathering;
+use crate::hop::{Hop, Mailbox, Reply};
+use crate::star::StarFacts;
+use crate::surroundings::Surroundings;
+
+/// Bytes received in one turn.
+pub(crate) const RECEIVE_BYTES: usize = 256 << 10;
+/// Longest that a task waits before it offers a frame again that the log had no room for.
+const ROOM_WAIT_MAX: Duration = Duration::from_millis(5);
+
+/// What the tasks of a shard change in turns.
+pub(crate) struct State {
+    pub(crate) core: Shard,
+    pub(crate) world: Surroundings,
+    /// Bucket verbs that control works on: who asked.
+    pub(crate) tickets: HashMap<u64, (ConnId, u64)>,
+    /// Parts of answers that other shards work on.
+    pub(crate) gatherings: HashMap<u64, Gathering>,
+    pub(crate) last_ticket: u64,
+    /// What other shards' lanes had no room for.
+    pub(crate) unsent_hops: VecDeque<(ShardId, Hop)>,
+    pub(crate) unsent_replies: VecDeque<(ShardId, Reply)>,
+    /// Connections of other shards with hops that wait for room.
+    pub(crate) held: VecDeque<ConnId>,
+}
+
+impl State {
+    /// A number under which something waits for its answer.
+    pub(crate) fn next_ticket(&mut self) -> u64 {
+        self.last_ticket += 1;
+        self.last_ticket
+    }
+}
+
+/// One shard, as its tasks see it.
+pub(crate) struct Shell {
+    pub(crate) me: ShardId,
+    pub(crate) epoch: Epoch,
+    pub(crate) state: RefCell<State>,
+    pub(crate) scratch: RefCell<Box<[u8]>>,
+    pub(crate) log: Log,
+    pub(crate) star: Arc<StarFacts>,
+    pub(crate) mailboxes: Arc<[Mailbox]>,
+    pub(crate) bells: Bells,
+    /// When the timer task wakes by itself.
+    pub(crate) timer_at: Cell<Option<Duration>>,
+    /// The star stops: clients are asked to go.
+    pub(crate) is_draining: Cell<bool>,
+    /// No frame is served any more.
+    pub(crate) is_closed: Cell<bool>,
+    /// The tasks are to end.
+    pub(crate) is_over: Cell<bool>,
+}
+
+/// What wakes the tasks of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct Bells {
+    /// The log is to be kicked, or frames are left over.
+    pub(crate) pump: Bell,
+    /// The core's next timer is earlier than the one that is set.
+    pub(crate) timer: Bell,
+    /// Another shard's lane had no room.
+    pub(crate) overflow: Bell,
+    /// Hops wait for room.
+    pub(crate) held: Bell,
+    /// The first table of buckets has come.
+    pub(crate) open: Bell,
+    /// The star stops.
+    pub(crate) drain: Bell,
+}
+
+impl fmt::Debug for Shell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shell").field("shard", &self.me).finish_non_exhaustive()
+    }
+}
+
+impl Shell {
+    /// The mailbox of another shard.
+    pub(crate) fn mailbox(&self, shard: ShardId) -> Option<&Mailbox> {
+        self.mailboxes.get(usize::from(shard.get()))
+    }
+
+    /// This shard's own mailbox.
+    pub(crate) fn own_mailbox(&self) -> &Mailbox {
+        &self.mailboxes[usize::from(self.me.get())]
+    }
+
+    /// Time since the star started.
+    pub(crate) fn mono(&self) -> Duration {
+        self.star.started.elapsed()
+    }
+
+    /// One turn that is not a connection's.
+    pub(crate) fn turn<R>(self: &Rc<Self>, work: impl FnOnce(&mut State) -> R) -> R {
+        let state = &mut *self.state.borrow_mut();
+        state.world.read_clocks();
+        let worked = work(state);
+        self.end_turn(state);
+        worked
+    }
+
+    /// The log has made everything up to `lsn` durable.
+    pub(crate) fn on_durable(self: &Rc<Self>, lsn: Lsn) {
+        self.turn(|state| state.core.on_durable(lsn, &mut state.world));
+    }
+
+    /// Sends what the turn has written, and wakes who has to act on it.
+    pub(crate) fn end_turn(self: &Rc<Self>, state: &mut State) {
+        self.flush(state);
+        if std::mem::take(&mut state.world.has_appended) || !state.world.dirty.is_empty() {
+            self.bells.pump.ring();
+        }
+        if !state.held.is_empty() {
+            self.bells.held.ring();
+        }
+        let is_earlier = |next| self.timer_at.get().is_none_or(|at| next < at);
+        if state.core.next_timer().is_some_and(is_earlier) {
+            self.bells.timer.ring();
+        }
+    }
+
+    /// Lets all other tasks run, and the kernel have its turn.
+    pub(crate) async fn breathe(&self) {
+        // An operation of the ring that does nothing: waking oneself instead would keep the executor from its rings. When
+        // it fails there was a turn of the ring all the same.
+        let _ = NopSubmitter::new().run_nop().await;
+    }
+
+    /// Waits until there may be room for another entry.
+    pub(crate) async fn room(&self) {
+        let room = async {
+            if self.log.wait_for_room().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let pause = async {
+            glommio::timer::sleep(ROOM_WAIT_MAX).await;
+        };
+        futures_lite::future::or(room, pause).await;
+    }
+
+    /// Kicks the log after each turn that has appended, and goes on with frames that were left over: once every task that
+    /// could run has run, so that one commit takes what all of them brought.
+    pub(crate) async fn pump(self: Rc<Self>) {
+        while !self.is_over.get() {
+            self.bells.pump.wait().await;
+            if !self.state.borrow().world.dirty.is_empty() {
+                self.breathe().await;
+                self.turn(|_| ());
+            }
+            self.log.kick();
+        }
+    }
+}
+

@@ -1,0 +1,307 @@
+//! How do the shards of a star start, and how are they stopped?
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use express_log::{LogOptions, SyncMode};
+use glommio::{ExecutorJoinHandle, LocalExecutorBuilder, PoolPlacement};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use tuning::bounds::ACCEPT_BACKLOG;
+use tuning::settings::{LogSync, Settings};
+use wire::handoff::{Full, ToControl, ToShard};
+use wire::ids::{ClusterId, ShardId, StarId};
+
+use crate::hop::Mailbox;
+use crate::recover::{HeadLog, RecoveredStar};
+use crate::shard_thread::{self, ShardStart};
+use crate::start_error::StartError;
+use crate::watchdog::Watchdog;
+
+/// No task is ever preempted: with a shorter timer the executor may go to sleep with tasks that could run.
+const PREEMPT_TIMER: Duration = Duration::from_secs(3_600);
+/// Entries of a shard's rings.
+const RING_DEPTH: usize = 512;
+/// Memory that a shard registers with its rings; larger buffers come from the heap.
+const IO_MEMORY_BYTES: usize = 256 << 10;
+/// Threads for calls that block, beside the shard's own.
+const BLOCKING_THREADS: usize = 2;
+/// Rings of a shard that sleep, and so get `IORING_SETUP_COOP_TASKRUN`.
+const COOP_RINGS: u32 = 2;
+
+/// What a star is started with.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where the wire is listened on; port 0 takes a free one, the same for every shard.
+    pub listen: SocketAddr,
+    /// The CPU of each shard.
+    pub shard_cpus: Vec<usize>,
+    /// What the operator chose.
+    pub settings: Settings,
+    /// Bytes that each head log may take.
+    pub log_bytes_max: u64,
+    /// The version that clients are told.
+    pub version: &'static str,
+    /// The cluster.
+    pub cluster_id: ClusterId,
+    /// The star.
+    pub star_id: StarId,
+}
+
+/// What every shard of a star knows.
+#[derive(Debug)]
+pub(crate) struct StarFacts {
+    pub(crate) shards: u16,
+    pub(crate) version: &'static str,
+    pub(crate) cluster_id: ClusterId,
+    pub(crate) star_id: StarId,
+    pub(crate) append_window: u32,
+    pub(crate) keepalive: Duration,
+    pub(crate) drain_timeout: Duration,
+    pub(crate) connections_max: usize,
+    pub(crate) started: Instant,
+    /// Shards that have nothing to do while the star drains, a bit each.
+    pub(crate) quiet_shards: AtomicU64,
+    /// The star drains, and no shard waits for others any more.
+    pub(crate) finishes: AtomicBool,
+}
+
+/// A star that serves.
+#[derive(Debug)]
+pub struct Star {
+    addr: SocketAddr,
+    mailboxes: Arc<[Mailbox]>,
+    threads: Vec<ExecutorJoinHandle<()>>,
+    watchdog: Watchdog,
+    /// Logs of shards that there are no more: read, and locked.
+    _other_logs: Vec<HeadLog>,
+}
+
+/// The thread of a shard ended before its time.
+#[derive(Debug, thiserror::Error)]
+#[error("the thread of shard {shard} ended early: {message}")]
+pub struct ShardEnded {
+    /// Which shard.
+    pub shard: ShardId,
+    /// What the runtime says.
+    pub message: String,
+}
+
+/// Ends the process after the message of any panic: a panic would end only its shard, half changed, and the others would
+/// go on. For builds that unwind.
+pub fn abort_on_panic() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        print(panic);
+        std::process::abort();
+    }));
+}
+
+/// Starts the shards of a star; each serves once control has sent it a table of buckets.
+///
+/// # Errors
+/// [`StartError`]; no thread is left behind then.
+pub fn start(
+    options: &Options,
+    recovered: RecoveredStar,
+    to_control: impl Fn(ToControl) -> Result<(), Full> + Send + Clone + 'static,
+) -> Result<Star, StartError> {
+    let shards = options.shard_cpus.len();
+    if shards != recovered.streams.len() {
+        return Err(StartError::Shards { recovered: recovered.streams.len(), asked: shards });
+    }
+    let (addr, listeners) = listen(options.listen, shards)?;
+    let mailboxes: Arc<[Mailbox]> = (0..shards).map(|_| Mailbox::new(shards)).collect();
+    let watchdog = Watchdog::start(Arc::clone(&mailboxes)).map_err(|error| StartError::Executor {
+        shard: ShardId::ZERO,
+        cpu: 0,
+        message: error.to_string(),
+    })?;
+    let facts = Arc::new(facts(options, recovered.placement.shards()));
+    let RecoveredStar { epoch, placement, streams, mut logs, .. } = recovered;
+    let dirs: Vec<PathBuf> = logs.iter().map(|log| log.recovered.dir().to_owned()).collect();
+    let other_logs = logs.split_off(shards);
+    let (say, said) = mpsc::channel();
+    let mut star = Star { addr, mailboxes, threads: Vec::new(), watchdog, _other_logs: other_logs };
+    let parts = logs.into_iter().zip(streams).zip(listeners).zip(&options.shard_cpus);
+    for (((log, streams), listener), cpu) in parts {
+        let shard = ShardId::new(log.number);
+        let start = ShardStart {
+            shard,
+            epoch,
+            placement: placement.clone(),
+            streams,
+            recovered: log.recovered,
+            log_options: log_options(options),
+            dirs: dirs.clone(),
+            memory: (options.settings.memory.ring_bytes_max.as_usize(), options.settings.memory.shard_bytes_max.as_usize()),
+            star: Arc::clone(&facts),
+            mailboxes: Arc::clone(&star.mailboxes),
+            listener,
+        };
+        let to_control = to_control.clone();
+        let say = say.clone();
+        match spawn(shard, *cpu, move || shard_thread::run(start, Box::new(to_control), say)) {
+            Ok(thread) => star.threads.push(thread),
+            Err(error) => {
+                star.give_up();
+                return Err(error);
+            }
+        }
+    }
+    drop(say);
+    match await_all(&said, shards) {
+        Ok(()) => {
+            check_coop(shards);
+            Ok(star)
+        }
+        Err(error) => {
+            star.give_up();
+            Err(error)
+        }
+    }
+}
+
+fn facts(options: &Options, shards: u16) -> StarFacts {
+    let settings = &options.settings;
+    StarFacts {
+        shards,
+        version: options.version,
+        cluster_id: options.cluster_id,
+        star_id: options.star_id,
+        append_window: u32::from(settings.append_window),
+        keepalive: settings.keepalive_ms.duration(),
+        drain_timeout: settings.drain_timeout_ms.duration(),
+        connections_max: settings.connections_max as usize,
+        started: Instant::now(),
+        quiet_shards: AtomicU64::new(0),
+        finishes: AtomicBool::new(false),
+    }
+}
+
+fn log_options(options: &Options) -> LogOptions {
+    let log = &options.settings.log;
+    LogOptions {
+        segment_bytes: u32::try_from(log.segment_bytes.get()).unwrap_or(u32::MAX),
+        log_bytes_max: options.log_bytes_max,
+        commits_in_flight: usize::from(log.commits_in_flight),
+        sync: match log.sync {
+            LogSync::Dsync => SyncMode::Dsync,
+            LogSync::Fdatasync => SyncMode::Fdatasync,
+        },
+        inline_commit: log.inline_commit,
+        ..LogOptions::default()
+    }
+}
+
+fn spawn<F: Future<Output = ()> + 'static>(
+    shard: ShardId,
+    cpu: usize,
+    run: impl FnOnce() -> F + Send + 'static,
+) -> Result<ExecutorJoinHandle<()>, StartError> {
+    LocalExecutorBuilder::new(glommio::Placement::Fixed(cpu))
+        .name(&format!("shard-{shard}"))
+        .io_memory(IO_MEMORY_BYTES)
+        .ring_depth(RING_DEPTH)
+        .preempt_timer(PREEMPT_TIMER)
+        .blocking_thread_pool_placement(PoolPlacement::Unbound(BLOCKING_THREADS))
+        .spawn(run)
+        .map_err(|error| StartError::Executor { shard, cpu, message: error.to_string() })
+}
+
+fn await_all(said: &mpsc::Receiver<(ShardId, Result<(), StartError>)>, shards: usize) -> Result<(), StartError> {
+    let mut waiting: Vec<ShardId> = (0..shards).map(|shard| ShardId::new(u16::try_from(shard).unwrap_or(u16::MAX))).collect();
+    while let Some(missing) = waiting.first().copied() {
+        let Ok((shard, result)) = said.recv() else { return Err(StartError::Ended { shard: missing }) };
+        result?;
+        waiting.retain(|waits| *waits != shard);
+    }
+    Ok(())
+}
+
+fn check_coop(shards: usize) {
+    let (rings, wanted) = (express_log::coop_taskrun_rings(), COOP_RINGS * u32::try_from(shards).unwrap_or(u32::MAX));
+    if rings < wanted {
+        tracing::warn!(rings, wanted, "IORING_SETUP_COOP_TASKRUN did not take hold: shards serve about half the load");
+    }
+}
+
+/// Listens once a shard on one address.
+fn listen(addr: SocketAddr, shards: usize) -> Result<(SocketAddr, Vec<TcpListener>), StartError> {
+    let failed = |source| StartError::Listen { addr, source };
+    // Sharing the port lets a second star take it without an error; a plain socket finds out.
+    drop(bind(addr, false).map_err(failed)?);
+    let first = bind(addr, true).map_err(failed)?;
+    let bound = first.local_addr().map_err(failed)?.as_socket().unwrap_or(addr);
+    let rest = (1..shards).map(|_| bind(bound, true));
+    let sockets: Vec<Socket> = std::iter::once(Ok(first)).chain(rest).collect::<io::Result<_>>().map_err(failed)?;
+    let listen = |socket: Socket| socket.listen(ACCEPT_BACKLOG).map(|()| TcpListener::from(socket));
+    let listeners = sockets.into_iter().map(listen).collect::<io::Result<_>>().map_err(failed)?;
+    Ok((bound, listeners))
+}
+
+fn bind(addr: SocketAddr, shares_port: bool) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    // Connections of the star before may still be closing.
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shares_port)?;
+    socket.bind(&SockAddr::from(addr))?;
+    Ok(socket)
+}
+
+impl Star {
+    /// The address that is listened on.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// For each shard, what tells it something; it never waits.
+    #[must_use]
+    pub fn shard_senders(&self) -> Vec<Box<dyn Fn(ToShard) -> Result<(), Full> + Send>> {
+        (0..self.mailboxes.len())
+            .map(|shard| {
+                let mailboxes = Arc::clone(&self.mailboxes);
+                let send = move |message| mailboxes[shard].control.push(message).map_err(|_| Full);
+                Box::new(send) as Box<dyn Fn(ToShard) -> Result<(), Full> + Send>
+            })
+            .collect()
+    }
+
+    /// Asks every shard to finish and stop; [`Star::join`] waits for it.
+    pub fn drain(&self) {
+        for mailbox in self.mailboxes.iter() {
+            let mut message = ToShard::Drain;
+            while let Err(back) = mailbox.control.push(message) {
+                message = back;
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// Waits until every shard has stopped.
+    ///
+    /// # Errors
+    /// [`ShardEnded`] for the first whose thread ended in another way.
+    pub fn join(self) -> Result<(), ShardEnded> {
+        let mut ended = Ok(());
+        for (shard, thread) in (0..).map(ShardId::new).zip(self.threads) {
+            if let Err(error) = thread.join() {
+                ended = ended.and(Err(ShardEnded { shard, message: error.to_string() }));
+            }
+        }
+        self.watchdog.stop();
+        ended
+    }
+
+    /// Stops what has started.
+    fn give_up(self) {
+        self.drain();
+        // The error that is being told is the one that counts.
+        let _ = self.join();
+    }
+}

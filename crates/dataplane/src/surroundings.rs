@@ -1,0 +1,211 @@
+//! What does the core of a shard get of its surroundings: log, clocks, connections, control?
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use express_log::{EntryPos, Log, NoRoom, RoomClass};
+use wire::handoff::{Full, ToControl};
+use wire::ids::{Lsn, ShardId};
+
+use crate::bell::Bell;
+use crate::conns::Conns;
+use crate::core::{ConnId, Fetch, Now, OutBuffer, World};
+use crate::remotes::Remotes;
+
+/// Random bytes that are asked for at once.
+const RANDOM_BYTES: usize = 2_560;
+
+/// Tells control something, from the thread of a shard.
+pub(crate) type TellControl = Box<dyn Fn(ToControl) -> Result<(), Full>>;
+
+/// What the shell counts.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) accepted: u64,
+    pub(crate) turned_away: u64,
+    pub(crate) frames: u64,
+    pub(crate) hops: u64,
+    pub(crate) hand_overs: u64,
+    pub(crate) spills: u64,
+}
+
+/// The surroundings of one shard's core.
+pub(crate) struct Surroundings {
+    pub(crate) shard: ShardId,
+    pub(crate) conns: Conns,
+    pub(crate) remotes: Remotes,
+    /// Connections with frames that were not offered to the kernel, or to their shard.
+    pub(crate) dirty: Vec<ConnId>,
+    /// Reads that wait for the reading task.
+    pub(crate) fetches: VecDeque<Fetch>,
+    pub(crate) fetch_bell: Rc<Bell>,
+    /// What control's queue had no room for.
+    pub(crate) untold: VecDeque<ToControl>,
+    pub(crate) counts: Counts,
+    /// Something was appended since the log was kicked.
+    pub(crate) has_appended: bool,
+    log: Log,
+    started: Instant,
+    now: Now,
+    tell_control: TellControl,
+    random: Vec<u8>,
+}
+
+impl fmt::Debug for Surroundings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Surroundings").field("shard", &self.shard).field("counts", &self.counts).finish_non_exhaustive()
+    }
+}
+
+impl Surroundings {
+    /// The surroundings of `shard`, one of `shards`.
+    pub(crate) fn new((shard, shards): (ShardId, usize), log: Log, started: Instant, tell_control: TellControl) -> Self {
+        let mut surroundings = Self {
+            shard,
+            conns: Conns::new(shard),
+            remotes: Remotes::new(shards),
+            dirty: Vec::new(),
+            fetches: VecDeque::new(),
+            fetch_bell: Rc::default(),
+            untold: VecDeque::new(),
+            counts: Counts::default(),
+            has_appended: false,
+            log,
+            started,
+            now: Now { wall_ms: 0, mono: Duration::ZERO },
+            tell_control,
+            random: Vec::new(),
+        };
+        surroundings.read_clocks();
+        surroundings
+    }
+
+    /// Reads the clocks; once at the start of each turn.
+    #[inline]
+    pub(crate) fn read_clocks(&mut self) {
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall_ms = i64::try_from(wall.as_millis()).unwrap_or(i64::MAX);
+        self.now = Now { wall_ms, mono: self.started.elapsed() };
+    }
+
+    /// Time since the star started, as of this turn.
+    #[inline]
+    pub(crate) fn mono(&self) -> Duration {
+        self.now.mono
+    }
+
+    /// Has the next flush look at a connection.
+    pub(crate) fn mark_dirty(&mut self, id: ConnId) {
+        // Marking is all that is wanted.
+        let _ = self.out(id);
+    }
+
+    /// Tells control what it had no room for.
+    pub(crate) fn tell_untold(&mut self) {
+        while let Some(message) = self.untold.pop_front() {
+            if let Some(back) = again(&message)
+                && (self.tell_control)(message).is_err()
+            {
+                self.untold.push_front(back);
+                return;
+            }
+        }
+    }
+}
+
+/// A second copy of what must reach control; bucket verbs are answered instead when they can't.
+fn again(message: &ToControl) -> Option<ToControl> {
+    match message {
+        ToControl::Bucket { .. } => None,
+        ToControl::TableConfirmed { shard, version } => {
+            Some(ToControl::TableConfirmed { shard: *shard, version: *version })
+        }
+        ToControl::Frozen { shard, bucket, streams } => {
+            Some(ToControl::Frozen { shard: *shard, bucket: *bucket, streams: *streams })
+        }
+    }
+}
+
+impl World for Surroundings {
+    #[inline]
+    fn now(&self) -> Now {
+        self.now
+    }
+
+    #[inline]
+    fn room(&self, entry_bytes: usize, class: RoomClass) -> Result<(), NoRoom> {
+        self.log.room(entry_bytes, class)
+    }
+
+    #[inline]
+    fn append(&mut self, entry_bytes: usize, fill: impl FnOnce(&mut [u8])) -> (Lsn, EntryPos) {
+        self.has_appended = true;
+        let (lsn, pos, ()) = self.log.append(entry_bytes, fill);
+        (lsn, pos)
+    }
+
+    #[inline]
+    fn durable_lsn(&self) -> Lsn {
+        self.log.durable_lsn()
+    }
+
+    #[inline]
+    fn assigned_lsn(&self) -> Lsn {
+        self.log.assigned_lsn()
+    }
+
+    #[inline]
+    fn out(&mut self, id: ConnId) -> Option<&mut OutBuffer> {
+        let (out, is_dirty) = if id.shard == self.shard {
+            let conn = self.conns.get_mut(id)?;
+            (&mut conn.out, &mut conn.is_dirty)
+        } else {
+            let remote = self.remotes.get_mut(id)?;
+            (&mut remote.out, &mut remote.is_dirty)
+        };
+        if !std::mem::replace(is_dirty, true) {
+            self.dirty.push(id);
+        }
+        Some(out)
+    }
+
+    fn backlog_bytes(&self, id: ConnId) -> usize {
+        if id.shard == self.shard {
+            let Some(conn) = self.conns.get(id) else { return 0 };
+            conn.backlog_asked.set(true);
+            conn.backlog_bytes()
+        } else {
+            let Some(remote) = self.remotes.get(id) else { return 0 };
+            remote.backlog_asked.set(true);
+            remote.backlog_bytes()
+        }
+    }
+
+    fn fetch(&mut self, fetch: Fetch) {
+        self.fetches.push_back(fetch);
+        self.fetch_bell.ring();
+    }
+
+    fn to_control(&mut self, message: ToControl) -> Result<(), Full> {
+        let later = again(&message);
+        match ((self.tell_control)(message), later) {
+            (Err(Full), Some(later)) => {
+                self.untold.push_back(later);
+                Ok(())
+            }
+            (told, _) => told,
+        }
+    }
+
+    fn random(&mut self) -> [u8; 10] {
+        if self.random.is_empty() {
+            self.random.resize(RANDOM_BYTES, 0);
+            getrandom::fill(&mut self.random).expect("the kernel has random bytes once it runs");
+        }
+        let at = self.random.len().saturating_sub(10);
+        let taken = self.random.split_off(at);
+        taken.try_into().expect("whole draws of 10 bytes")
+    }
+}

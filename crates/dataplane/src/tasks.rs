@@ -1,0 +1,210 @@
+//! What runs on a shard beside its connections: accepting, timers, the heartbeat, keep-alive, history reads.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use express_log::HistoryReader;
+use glommio::net::TcpListener;
+use rustix::io::Errno;
+use wire::message::Ping;
+
+use crate::bell::Bell;
+use crate::conns::{Conn, Phase};
+use crate::core::{Fetch, FetchError};
+use crate::hops::turn_away;
+use crate::outgoing::kill;
+use crate::shell::Shell;
+use crate::watchdog::BEAT_EVERY;
+
+/// A connection says hello within this.
+const HELLO_WITHIN: Duration = Duration::from_secs(5);
+/// A connection that is being closed has this long to take what is left for it.
+const CLOSE_WITHIN: Duration = Duration::from_secs(2);
+/// A peer that takes nothing for this long is closed.
+const STUCK_MAX: Duration = Duration::from_secs(30);
+/// Pings without an answer after which a connection is closed.
+const PINGS_MAX: u32 = 3;
+/// Reads of head logs under way at once on a shard.
+const FETCHES_MAX: usize = 64;
+/// Shortest time between two timers of the core.
+const TIMER_PAUSE: Duration = Duration::from_millis(1);
+
+impl Shell {
+    /// Accepts connections until the listener is shut down.
+    pub(crate) async fn accept(self: Rc<Self>, listener: TcpListener) {
+        // Without a table of buckets there is nothing to serve.
+        self.bells.open.wait().await;
+        let mut said_at: Option<Instant> = None;
+        while !self.is_draining.get() {
+            let error = match listener.accept().await {
+                Ok(stream) => {
+                    self.welcome(stream);
+                    continue;
+                }
+                Err(error) => io::Error::from(error),
+            };
+            if self.is_draining.get() {
+                return;
+            }
+            if said_at.is_none_or(|said| said.elapsed() > Duration::from_secs(1)) {
+                said_at = Some(Instant::now());
+                tracing::warn!(shard = %self.me, %error, "a connection was not accepted");
+            }
+            let number = error.raw_os_error().map(Errno::from_raw_os_error);
+            let pause = match number {
+                Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => Duration::from_millis(100),
+                _ => Duration::from_millis(1),
+            };
+            glommio::timer::sleep(pause).await;
+        }
+    }
+
+    fn welcome(self: &Rc<Self>, stream: glommio::net::TcpStream) {
+        let held = {
+            let counts = &mut self.state.borrow_mut().world;
+            counts.counts.accepted += 1;
+            counts.conns.len()
+        };
+        if held >= self.star.connections_max {
+            self.state.borrow_mut().world.counts.turned_away += 1;
+            turn_away(&stream, self.star.connections_max);
+            return;
+        }
+        // Small answers wait for more to send otherwise; a socket that can't be told is slower, not wrong.
+        let _ = stream.set_nodelay(true);
+        self.take_in(Conn::new(stream, Phase::Greeting, self.mono()), Vec::new());
+    }
+
+    /// Calls the core when its timer is due.
+    pub(crate) async fn keep_time(self: Rc<Self>) {
+        while !self.is_over.get() {
+            let next = self.state.borrow().core.next_timer();
+            self.timer_at.set(next);
+            let Some(at) = next else {
+                self.bells.timer.wait().await;
+                continue;
+            };
+            let wait = at.saturating_sub(self.mono());
+            if wait > Duration::ZERO {
+                futures_lite::future::or(self.bells.timer.wait(), sleep(wait)).await;
+                continue;
+            }
+            self.turn(|state| state.core.on_timer(&mut state.world));
+            sleep(TIMER_PAUSE).await;
+        }
+    }
+
+    /// Shows the watchdog that the shard turns.
+    pub(crate) async fn beat(self: Rc<Self>) {
+        while !self.is_over.get() {
+            let due = Instant::now() + BEAT_EVERY;
+            sleep(BEAT_EVERY).await;
+            self.own_mailbox().pulse.beat(due.elapsed());
+            self.state.borrow_mut().world.tell_untold();
+        }
+    }
+
+    /// Does nothing when woken: its waker is what the watchdog wakes a shard by that sleeps and should not.
+    pub(crate) async fn be_poked(self: Rc<Self>) {
+        poll_fn(|context| {
+            self.own_mailbox().pulse.arm(context.waker());
+            if self.is_over.get() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+
+    /// Closes connections that don't greet, don't take what they asked for, or are gone; asks those that are silent.
+    pub(crate) async fn look_after_connections(self: Rc<Self>) {
+        let every = (self.star.keepalive / 8).clamp(Duration::from_millis(50), Duration::from_secs(1));
+        while !self.is_over.get() {
+            sleep(every).await;
+            self.turn(|state| {
+                let now = state.world.mono();
+                let mut silent = Vec::new();
+                for (id, conn) in state.world.conns.iter_mut() {
+                    match verdict(conn, now, self.star.keepalive) {
+                        Verdict::Fine => {}
+                        Verdict::Ping => {
+                            conn.pings_unanswered += 1;
+                            conn.out.message(&Ping { echo: u64::from(conn.pings_unanswered) }, 0);
+                            silent.push(id);
+                        }
+                        Verdict::Over(why) => {
+                            tracing::debug!(shard = %self.me, slot = id.slot, why, "connection closed");
+                            kill(conn);
+                        }
+                    }
+                }
+                silent.into_iter().for_each(|id| state.world.mark_dirty(id));
+            });
+        }
+    }
+
+    /// Reads what the core wants from head logs, a bounded number at once.
+    pub(crate) async fn read_history(self: Rc<Self>, reader: HistoryReader) {
+        let (reader, under_way) = (Rc::new(reader), Rc::new(Cell::new(0_usize)));
+        let bell: Rc<Bell> = Rc::clone(&self.state.borrow().world.fetch_bell);
+        while !self.is_over.get() {
+            bell.wait().await;
+            while under_way.get() < FETCHES_MAX {
+                let Some(fetch) = self.state.borrow_mut().world.fetches.pop_front() else { break };
+                under_way.set(under_way.get() + 1);
+                let (shell, reader) = (Rc::clone(&self), Rc::clone(&reader));
+                let (bell, under_way) = (Rc::clone(&bell), Rc::clone(&under_way));
+                glommio::spawn_local(async move {
+                    shell.fetch(&reader, fetch).await;
+                    under_way.set(under_way.get() - 1);
+                    bell.ring();
+                })
+                .detach();
+            }
+        }
+    }
+
+    async fn fetch(self: &Rc<Self>, reader: &HistoryReader, fetch: Fetch) {
+        let Fetch { ticket, log, segment, offset, bytes } = fetch;
+        let read = reader.read(usize::from(log), segment, offset, bytes).await;
+        self.turn(|state| {
+            let result = match &read {
+                Ok(read) => Ok(&read[..]),
+                Err(error) => {
+                    tracing::warn!(shard = %self.me, log, %segment, offset, bytes, %error, "a history read failed");
+                    Err(FetchError { segment, offset, bytes, message: error.to_string() })
+                }
+            };
+            state.core.on_fetched(ticket, result, &mut state.world);
+        });
+    }
+}
+
+async fn sleep(time: Duration) {
+    glommio::timer::sleep(time).await;
+}
+
+enum Verdict {
+    Fine,
+    Ping,
+    Over(&'static str),
+}
+
+fn verdict(conn: &Conn, now: Duration, keepalive: Duration) -> Verdict {
+    let since = |then: Duration| now.saturating_sub(then);
+    match conn.phase {
+        Phase::Greeting if since(conn.phase_at) > HELLO_WITHIN => return Verdict::Over("no hello within 5 s"),
+        Phase::Closing if since(conn.phase_at) > CLOSE_WITHIN => return Verdict::Over("closing took 2 s"),
+        Phase::Greeting | Phase::Closing => return Verdict::Fine,
+        Phase::Open => {}
+    }
+    if conn.is_writing && since(conn.took_at) > STUCK_MAX {
+        return Verdict::Over("the peer took nothing for 30 s");
+    }
+    if !conn.may_read() || since(conn.heard_at) < keepalive * (conn.pings_unanswered + 1) {
+        // What a connection says while it is not read is not heard, and says nothing against it.
+        return Verdict::Fine;
+    }
+    if conn.pings_unanswered < PINGS_MAX { Verdict::Ping } else { Verdict::Over("three pings unanswered") }
+}

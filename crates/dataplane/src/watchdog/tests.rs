@@ -1,0 +1,48 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+use super::{LOOK_EVERY, Pulse, STALL_MIN, Seen, look};
+
+#[derive(Default)]
+struct Pokes(AtomicU64);
+
+impl Wake for Pokes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_silent_shard_is_poked_after_a_second_and_counted_once() {
+    let (pulse, pokes, mut seen) = (Pulse::default(), Arc::new(Pokes::default()), Seen::default());
+    pulse.arm(&Waker::from(Arc::clone(&pokes)));
+    pulse.beat(Duration::from_millis(3));
+    look(0, &pulse, &mut seen, LOOK_EVERY);
+    let mut looks = 0;
+    while pokes.0.load(Ordering::Relaxed) == 0 {
+        look(0, &pulse, &mut seen, LOOK_EVERY);
+        looks += 1;
+    }
+    assert_eq!(LOOK_EVERY * looks, STALL_MIN);
+    look(0, &pulse, &mut seen, LOOK_EVERY);
+    assert_eq!(pulse.counters(), [("stalls", 1), ("stall_last_ms", 1_250), ("beat_late_max_ms", 3)]);
+    pulse.beat(Duration::ZERO);
+    look(0, &pulse, &mut seen, LOOK_EVERY);
+    assert_eq!(seen.silent, Duration::ZERO);
+}
+
+#[test]
+fn a_shard_that_has_not_begun_or_has_ended_does_not_stall() {
+    let (pulse, mut seen) = (Pulse::default(), Seen::default());
+    for _ in 0..100 {
+        look(0, &pulse, &mut seen, LOOK_EVERY);
+    }
+    pulse.beat(Duration::ZERO);
+    pulse.end();
+    for _ in 0..100 {
+        look(0, &pulse, &mut seen, LOOK_EVERY);
+    }
+    assert_eq!(pulse.counters()[0], ("stalls", 0));
+}
