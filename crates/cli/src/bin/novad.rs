@@ -1,3 +1,7 @@
-//! The `novad` binary.
+//! `novad`: one star.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::novad::main()
+}

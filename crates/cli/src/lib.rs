@@ -1,0 +1,5 @@
+//! What do the commands `nova` and `novad` do? The only place where the parts of nova are joined.
+
+pub mod novad;
+
+mod usage;

@@ -1,0 +1,167 @@
+//! What can be said on the command line of `novad`, and which settings come of it?
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::builder::OsStringValueParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use tuning::settings::{Layers, Loaded, Setting, Settings, SettingsError};
+
+const AFTER_HELP: &str = "\
+Examples:
+  novad
+  novad --data /var/lib/nova --shards 3
+  novad --config /etc/nova.toml --check
+  NOVA_LISTEN=127.0.0.1:7000 novad
+
+A setting is taken from its flag, else from its variable, else from the file, else it has its default.
+The file is TOML with the same names, sections in brackets: segment_bytes under [log] is
+--log-segment-bytes and NOVA_LOG_SEGMENT_BYTES. NOVA_LOG sets what is logged: warn, info, debug, or
+such as dataplane=debug,info. SIGTERM finishes what is in flight and ends; a second one ends at once.";
+
+/// Variables of nova that are no settings.
+const OTHER_VARIABLES: [&str; 3] = ["NOVA_ADDR", "NOVA_LOG", "NOVA_CONFIG"];
+
+/// The command line: a flag a setting, and what is said about the settings as a whole.
+pub(crate) fn command() -> Command {
+    let settings = Settings::all().map(flag);
+    Command::new("novad")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Serve durable streams from this machine: one star")
+        .after_help(AFTER_HELP)
+        .max_term_width(110)
+        .args(settings)
+        .arg(
+            Arg::new("config")
+                .long("config")
+                .value_name("FILE")
+                .env("NOVA_CONFIG")
+                .value_parser(value_parser!(PathBuf))
+                .help("Take settings from this TOML file"),
+        )
+        .arg(
+            Arg::new("check")
+                .long("check")
+                .action(ArgAction::SetTrue)
+                .help("Check the settings and the host, print every setting and its origin, and end"),
+        )
+}
+
+fn flag(setting: &'static Setting) -> Arg {
+    let doc = setting.doc.trim();
+    let first = doc.split_once(". ").map_or(doc, |(first, _)| first);
+    let value = setting.name.rsplit('.').next().unwrap_or(setting.name);
+    let range = (setting.range)().map_or_else(String::new, |(low, high)| {
+        format!(", within {low} and {high}")
+    });
+    let default = (setting.default)();
+    let wanted = setting.wanted;
+    let variable = setting.variable();
+    let arg = Arg::new(setting.name)
+        .long(setting.flag())
+        .value_name(value.to_ascii_uppercase())
+        .value_parser(OsStringValueParser::new())
+        .help(format!("{} [default: {default}]", first.trim_end_matches('.')))
+        .long_help(format!(
+            "{doc}\n\nIt is {wanted}{range}. [default: {default}] [env: {variable}]"
+        ));
+    if setting.is_switch {
+        arg.num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+    } else {
+        arg
+    }
+}
+
+/// The settings: defaults, over them the file, the environment, then the flags.
+pub(crate) fn settings(
+    matches: &ArgMatches,
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<Loaded, SettingsError> {
+    let mut layers = Layers::default();
+    if let Some(path) = matches.get_one::<PathBuf>("config") {
+        layers = layers.file(path)?;
+    }
+    let ours = environment
+        .into_iter()
+        .filter(|(name, _)| !OTHER_VARIABLES.iter().any(|other| name == other));
+    layers = layers.environment(ours)?;
+    for setting in Settings::all() {
+        if let Some(value) = matches.get_one::<OsString>(setting.name) {
+            layers = layers.flag(setting, &value.to_string_lossy())?;
+        }
+    }
+    layers.finish()
+}
+
+/// Whether only a check is wanted.
+pub(crate) fn is_check(matches: &ArgMatches) -> bool {
+    matches.get_flag("check")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{command, settings};
+    use std::ffi::OsString;
+    use std::io::Write;
+    use tuning::settings::{Loaded, SettingsError};
+
+    fn check(
+        file: &str,
+        environment: &[(&str, &str)],
+        flags: &[&str],
+    ) -> Result<Loaded, SettingsError> {
+        let path = std::env::temp_dir().join(format!(
+            "nova-cli-settings-{}-{:?}.toml",
+            std::process::id(),
+            std::thread::current().id()
+        ));
+        write!(std::fs::File::create(&path).unwrap(), "{file}").unwrap();
+        let mut args = vec!["novad", "--config", path.to_str().unwrap()];
+        args.extend(flags);
+        let matches = command().try_get_matches_from(args).unwrap();
+        let environment = environment
+            .iter()
+            .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let outcome = settings(&matches, environment);
+        std::fs::remove_file(&path).unwrap();
+        outcome
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
+    }
+
+    #[test]
+    fn a_flag_goes_over_the_environment_which_goes_over_the_file() {
+        let file = "shards = 1\nlisten = \"127.0.0.1:1\"\ndata = \"/of/file\"\n[log]\nsegment_bytes = \"16MiB\"";
+        let environment = [("NOVA_LISTEN", "127.0.0.1:2"), ("NOVA_DATA", "/of/environment")];
+        let loaded = check(file, &environment, &["--data", "/of/flag"]).unwrap();
+        let settings = loaded.settings();
+        assert_eq!(settings.shards, 1);
+        assert_eq!(settings.listen.port(), 2);
+        assert_eq!(settings.data.to_str(), Some("/of/flag"));
+        assert_eq!(settings.log.segment_bytes.get(), 16 << 20);
+    }
+
+    #[test]
+    fn a_switch_may_stand_alone_or_be_set() {
+        let exposed = ["--listen", "0.0.0.0:1"];
+        assert!(matches!(check("", &[], &exposed), Err(SettingsError::Exposed { .. })));
+        assert!(check("", &[], &[&exposed[..], &["--insecure"]].concat()).is_ok());
+        let error = check("insecure = true", &[], &[&exposed[..], &["--insecure=false"]].concat());
+        assert!(matches!(error, Err(SettingsError::Exposed { .. })));
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_but_the_variables_of_the_commands_are_not() {
+        let error = check("shard = 1", &[], &[]).unwrap_err();
+        assert!(matches!(error, SettingsError::Unknown { .. }), "{error}");
+        let environment = [("NOVA_ADDR", "x:1"), ("NOVA_LOG", "debug"), ("NOVA_CONFIG", "y")];
+        assert!(check("", &environment, &[]).is_ok());
+        let error = check("", &[("NOVA_SHARD", "1")], &[]).unwrap_err();
+        assert!(matches!(error, SettingsError::Unknown { .. }), "{error}");
+    }
+}

@@ -1,0 +1,66 @@
+//! How is a wrong command line told, in one line?
+
+use clap::error::ErrorKind;
+
+/// What parsing a command line ended in, when not in a command.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// Help or a version that was asked for: for stdout, done.
+    Asked(String),
+    /// Help because nothing was said: for stderr, a usage error.
+    Help(String),
+    /// What is wrong, as one line.
+    Wrong(String),
+}
+
+/// Sorts what clap has to say.
+pub(crate) fn told(error: &clap::Error, command: &str) -> Told {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            Told::Asked(error.render().to_string())
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Told::Help(error.render().to_string())
+        }
+        _ => Told::Wrong(one_line(&error.render().to_string(), command)),
+    }
+}
+
+fn one_line(rendered: &str, command: &str) -> String {
+    let said: Vec<&str> = rendered
+        .lines()
+        .map(str::trim)
+        .take_while(|line| !line.starts_with("Usage:"))
+        .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
+        .collect();
+    let said = said.join(" ").replace(" tip: ", "; ");
+    let said = said.strip_prefix("error: ").unwrap_or(&said);
+    format!("{said} ({command} --help tells more)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Told, told};
+    use clap::{Arg, Command};
+
+    fn wrong(args: &[&str]) -> Told {
+        let command = Command::new("it").arg(Arg::new("to").long("to").required(true));
+        told(&command.try_get_matches_from(args).unwrap_err(), "it")
+    }
+
+    #[test]
+    fn a_missing_argument_is_told_in_one_line_that_names_it() {
+        let Told::Wrong(line) = wrong(&["it"]) else {
+            panic!("not told as wrong")
+        };
+        assert_eq!(
+            line,
+            "the following required arguments were not provided: --to <to> (it --help tells more)"
+        );
+    }
+
+    #[test]
+    fn help_that_was_asked_for_is_no_error() {
+        assert!(matches!(wrong(&["it", "--help"]), Told::Asked(text) if text.contains("--to")));
+    }
+}
