@@ -59,7 +59,13 @@ pub trait Device: 'static {
     fn remove(&self, segment: SegmentId) -> impl Future<Output = io::Result<()>>;
 
     /// A random number that no one foresees.
+    ///
+    /// # Errors
+    /// What the system says.
     fn random(&self) -> io::Result<u64>;
+
+    /// Milliseconds since the Unix epoch, as the system has it.
+    fn unix_ms(&self) -> u64;
 
     /// Runs a task on this thread, to its end.
     fn spawn(&self, task: impl Future<Output = ()> + 'static);

@@ -12,9 +12,11 @@ use std::task::Poll;
 use wire::ids::{Epoch, LogId, Lsn};
 
 pub use self::open::OpenError;
+pub use self::shared::Calls;
 use self::shared::Shared;
 use crate::device::Device;
 use crate::device::disk::Disk;
+use crate::device::memory::{RecoveredRemains, World};
 use crate::entry::EntryPos;
 use crate::fatal::FatalError;
 use crate::metrics::LogMetrics;
@@ -58,13 +60,32 @@ impl Log {
         on_durable: impl FnMut(Lsn) + 'static,
         on_fatal: impl FnMut(&FatalError) + 'static,
     ) -> Result<Self, OpenError> {
-        open::check(&options, &recovered.ends, epoch)?;
+        options.check()?;
+        open::check(&recovered.ends, epoch)?;
         let device = Disk::open(&recovered.dir, options.sync).await.map_err(OpenError::io("the self-test of the disk"))?;
         remove_unfinished(&recovered)?;
-        let calls = shared::Calls { on_durable: Box::new(on_durable), on_fatal: Box::new(on_fatal) };
+        let calls = Calls::new(on_durable, on_fatal);
         let log = Self::open_on(device, options, recovered.ends, epoch, calls).await?;
         log.shared.keep(recovered.lock);
         Ok(log)
+    }
+}
+
+impl Log<World> {
+    /// Goes on with a recovered log in memory, as [`open`](Self::open) does on a disk; the options are not checked, so
+    /// that segments may be small.
+    ///
+    /// # Errors
+    /// [`OpenError`] likewise.
+    pub async fn open_in(
+        world: World,
+        options: LogOptions,
+        recovered: RecoveredRemains,
+        epoch: Epoch,
+        calls: Calls,
+    ) -> Result<Self, OpenError> {
+        open::check(&recovered.ends, epoch)?;
+        Self::open_on(world, options, recovered.ends, epoch, calls).await
     }
 }
 
@@ -167,3 +188,6 @@ impl<D: Device> Log<D> {
         self.shared.metrics()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -339,6 +339,11 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
         self.closed_for_good = true;
     }
 
+    /// Whether it takes no more entries.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed_for_good
+    }
+
     /// The disk has failed: nothing is written or answered from here on.
     pub(crate) fn fail(&mut self) {
         self.closed_for_good = true;

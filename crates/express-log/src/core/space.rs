@@ -173,6 +173,11 @@ impl Space {
         self.disk_full = false;
     }
 
+    /// Whether a wished segment is still being made.
+    pub(crate) fn is_making(&self) -> bool {
+        self.being_made > 0
+    }
+
     /// Whether the disk was full at the last attempt.
     pub(crate) fn is_disk_full(&self) -> bool {
         self.disk_full

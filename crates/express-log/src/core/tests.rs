@@ -1,0 +1,77 @@
+use wire::ids::{Epoch, LogId, Lsn, SegmentId};
+use wire::superblock::{Superblock, SuperblockError};
+
+use super::choice::{Choice, ChoiceError, choose};
+
+fn superblock(sequence: u64, parent_crc: u32, epoch: u64) -> (Vec<u8>, Superblock, u32) {
+    let superblock = Superblock {
+        clean: false,
+        incompat: 0,
+        log: LogId::from_bytes([1; 16]),
+        sequence,
+        parent_crc,
+        epoch: Epoch::new(epoch),
+        durable_lsn: Lsn::new(5),
+        next_segment: SegmentId::new(3),
+        first_segment: SegmentId::new(1),
+        first_lsn: Lsn::new(1),
+        segments: Vec::new(),
+    };
+    let bytes = superblock.encode(0).unwrap();
+    let crc = Superblock::decode(&bytes).unwrap().1;
+    (bytes, superblock, crc)
+}
+
+fn check(copies: &[&[u8]], expected: Result<Choice, ChoiceError>) {
+    assert_eq!(choose(copies), expected);
+}
+
+const BLANK: [u8; 4096] = [0; 4096];
+
+#[test]
+fn the_newest_copy_that_holds_is_chosen() {
+    let (old, old_block, old_crc) = superblock(1, 0, 1);
+    let (new, block, crc) = superblock(2, old_crc, 2);
+    let mut torn = new.clone();
+    torn[60] ^= 1;
+    check(&[&new, &old, &old, &old], Ok(Choice::Found(Box::new(block.clone()), crc)));
+    check(&[&torn, &new, &old, &torn], Ok(Choice::Found(Box::new(block), crc)));
+    check(&[&torn, &old, &old, &old], Ok(Choice::Found(Box::new(old_block), old_crc)));
+}
+
+#[test]
+fn a_file_that_was_never_written_or_torn_at_the_first_copy_is_fresh() {
+    let (mut torn, ..) = superblock(1, 0, 1);
+    torn[60] ^= 1;
+    check(&[], Ok(Choice::Fresh));
+    check(&[&BLANK, &BLANK, &BLANK, &BLANK], Ok(Choice::Fresh));
+    check(&[&torn, &BLANK, &BLANK, &BLANK], Ok(Choice::Fresh));
+}
+
+#[test]
+fn copies_that_were_written_and_do_not_hold_are_not_taken_for_fresh() {
+    let (mut torn, ..) = superblock(1, 0, 1);
+    torn[60] ^= 1;
+    let refused = choose(&[&torn, &torn, &BLANK, &BLANK]);
+    assert!(matches!(refused, Err(ChoiceError::NoneHolds { first: SuperblockError::Crc { .. } })), "{refused:?}");
+    check(&[&BLANK, &torn, &BLANK, &BLANK], Err(ChoiceError::NoneHolds { first: SuperblockError::Absent }));
+}
+
+#[test]
+fn two_superblocks_of_one_number_or_without_their_parent_are_refused() {
+    let (old, _, old_crc) = superblock(1, 0, 1);
+    let (one, ..) = superblock(2, old_crc, 2);
+    let (two, ..) = superblock(2, old_crc, 3);
+    let (orphan, ..) = superblock(2, old_crc ^ 1, 2);
+    check(&[&one, &two, &old, &old], Err(ChoiceError::Forked { sequence: 2 }));
+    check(&[&orphan, &old, &old, &old], Err(ChoiceError::Orphan { sequence: 2 }));
+}
+
+#[test]
+fn a_log_of_a_newer_nova_is_refused_though_older_copies_hold() {
+    let (old, _, old_crc) = superblock(1, 0, 1);
+    let (_, mut newer, _) = superblock(2, old_crc, 2);
+    newer.incompat = 1 << 9;
+    let newer = newer.encode(0).unwrap();
+    check(&[&newer, &old, &old, &old], Err(ChoiceError::Newer(SuperblockError::Incompatible { incompat: 1 << 9 })));
+}

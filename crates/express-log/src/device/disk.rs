@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use glommio::io::{Directory, DmaBuffer, DmaFile, OpenOptions};
 use glommio::{GlommioError, allocate_dma_buffer};
@@ -157,6 +157,11 @@ impl Device for Disk {
 
     fn random(&self) -> io::Result<u64> {
         getrandom::u64().map_err(io::Error::from)
+    }
+
+    fn unix_ms(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + 'static) {

@@ -4,6 +4,9 @@
 //! sync, or moves the clock. [`World::crash`] keeps what was durable, and of each write that was not, a part drawn sector
 //! by sector: writes are lost, torn and reordered.
 
+mod draw;
+mod remains;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -22,6 +25,8 @@ use wire::segment::SegmentHeader;
 use wire::superblock::{COPIES, COPY_BYTES, Superblock};
 
 use super::Device;
+pub use self::draw::Draw;
+pub use self::remains::{RecoveredRemains, Remains};
 
 const SECTOR_BYTES: usize = 512;
 
@@ -34,38 +39,6 @@ pub struct Faults {
     pub short_write: u32,
     /// A segment finds no space.
     pub no_space: u32,
-}
-
-/// Numbers that follow from a seed alone.
-#[derive(Debug, Clone)]
-pub struct Draw(u64);
-
-impl Draw {
-    /// The numbers of `seed`.
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next number (splitmix64, by Sebastiano Vigna).
-    pub fn next_number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// A number below `end`.
-    pub fn below(&mut self, end: usize) -> usize {
-        let end = end.max(1) as u64;
-        usize::try_from(self.next_number() % end).unwrap_or(0)
-    }
-
-    /// Whether something happens that happens `parts` times in 1,000.
-    pub fn happens(&mut self, parts: u32) -> bool {
-        self.next_number() % 1000 < u64::from(parts)
-    }
 }
 
 /// A file: what a crash keeps, and the writes that it may not keep.
@@ -83,14 +56,14 @@ impl MemoryFile {
         self.durable.clone_from(&self.seen);
         self.cached.clear();
     }
+}
 
-    /// Keeps of `bytes` at `offset` the sectors that `draw` keeps.
-    fn tear(durable: &mut [u8], offset: usize, bytes: &[u8], draw: &mut Draw) {
-        let kept = [0, 500, 900, 1000][draw.below(4)];
-        for (sector, at) in bytes.chunks(SECTOR_BYTES).zip((offset..).step_by(SECTOR_BYTES)) {
-            if draw.happens(kept) {
-                durable[at..at + sector.len()].copy_from_slice(sector);
-            }
+/// Keeps of `bytes` at `offset` the sectors that `draw` keeps.
+fn tear(durable: &mut [u8], offset: usize, bytes: &[u8], draw: &mut Draw) {
+    let kept = [0, 500, 900, 1000][draw.below(4)];
+    for (sector, at) in bytes.chunks(SECTOR_BYTES).zip((offset..).step_by(SECTOR_BYTES)) {
+        if draw.happens(kept) {
+            durable[at..at + sector.len()].copy_from_slice(sector);
         }
     }
 }
@@ -154,15 +127,6 @@ impl fmt::Debug for World {
     }
 }
 
-/// What is left of a disk after a crash.
-#[derive(Debug, Clone, Default)]
-pub struct Remains {
-    /// The segments by id.
-    pub segments: BTreeMap<SegmentId, Vec<u8>>,
-    /// The file of the superblock.
-    pub superblock: Vec<u8>,
-}
-
 impl World {
     /// A disk that holds `remains`, with all that happens drawn from `seed`.
     #[must_use]
@@ -188,17 +152,25 @@ impl World {
     /// Does one thing; answers false when there is nothing to do.
     pub fn step(&self) -> bool {
         self.admit();
-        let task = self.0.borrow().runnable.0.lock().expect("no one panics with it").pop();
+        let (task, disk_first, clock_first) = {
+            let mut state = self.0.borrow_mut();
+            let disk_first = state.draw.happens(300);
+            let clock_first = state.draw.happens(20);
+            let mut tasks = state.runnable.0.lock().expect("no one panics with it");
+            (if disk_first || clock_first { None } else { tasks.pop() }, disk_first, clock_first)
+        };
         if let Some(task) = task {
             self.poll(task);
             return true;
         }
-        self.end_operation() || self.move_clock()
+        (disk_first && self.end_operation())
+            || (clock_first && self.move_clock())
+            || self.poll_any()
+            || self.end_operation()
+            || self.move_clock()
     }
 
-    /// Polls one task at most, so that what waits for the disk goes on waiting; answers false when none can run.
-    pub fn step_task(&self) -> bool {
-        self.admit();
+    fn poll_any(&self) -> bool {
         let task = self.0.borrow().runnable.0.lock().expect("no one panics with it").pop();
         task.map(|task| self.poll(task)).is_some()
     }
@@ -225,28 +197,15 @@ impl World {
     /// The power goes: answers what the disk holds then. All tasks are gone.
     #[must_use]
     pub fn crash(self) -> Remains {
-        let mut state = self.0.borrow_mut();
-        let state = &mut *state;
-        let tasks = (std::mem::take(&mut state.tasks), std::mem::take(&mut state.spawned));
-        let mut remains = Remains { superblock: state.superblock.clone(), segments: BTreeMap::new() };
-        let mut flying: Vec<(SegmentId, usize, Vec<u8>)> = Vec::new();
-        for (_, pending) in std::mem::take(&mut state.pending) {
-            if let Pending::Waiting(Operation::Write { segment, offset, bytes }, _) = pending {
-                flying.push((segment, offset, bytes));
-            }
-        }
-        for (&segment, file) in &state.files {
-            let mut durable = file.durable.clone();
-            let late = flying.iter().filter(|write| write.0 == segment).map(|(_, offset, bytes)| (offset, bytes));
-            let cached = file.cached.iter().map(|(offset, bytes)| (offset, bytes));
-            for (&offset, bytes) in cached.chain(late) {
-                MemoryFile::tear(&mut durable, offset, bytes, &mut state.draw);
-            }
-            remains.segments.insert(segment, durable);
-        }
-        // The tasks hold this world: they are let go only when nothing of it is borrowed.
-        std::mem::forget(tasks);
+        let (remains, tasks) = self.0.borrow_mut().crash();
+        // The tasks hold this world, so they go when nothing of it is borrowed.
+        drop(tasks);
         remains
+    }
+
+    /// Changes how often things go wrong from here on.
+    pub fn set_faults(&self, faults: Faults) {
+        self.0.borrow_mut().faults = faults;
     }
 
     fn admit(&self) {
@@ -303,6 +262,12 @@ impl World {
         true
     }
 
+    fn put_superblock(&self, at: usize, bytes: &[u8]) {
+        let superblock = &mut self.0.borrow_mut().superblock;
+        superblock.resize(COPIES * COPY_BYTES, 0);
+        superblock[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
     async fn operate(&self, operation: Operation) -> io::Result<usize> {
         let mut operation = Some(operation);
         let mut id = 0;
@@ -328,6 +293,27 @@ impl World {
 }
 
 impl State {
+    fn crash(&mut self) -> (Remains, Vec<Option<Task>>) {
+        let mut tasks = std::mem::take(&mut self.tasks);
+        tasks.extend(self.spawned.drain(..).map(Some));
+        let mut remains = Remains { superblock: std::mem::take(&mut self.superblock), segments: BTreeMap::new() };
+        for (segment, file) in std::mem::take(&mut self.files) {
+            let mut durable = file.durable;
+            for (offset, bytes) in &file.cached {
+                tear(&mut durable, *offset, bytes, &mut self.draw);
+            }
+            remains.segments.insert(segment, durable);
+        }
+        for pending in std::mem::take(&mut self.pending).into_values() {
+            if let Pending::Waiting(Operation::Write { segment, offset, bytes }, _) = pending
+                && let Some(durable) = remains.segments.get_mut(&segment)
+            {
+                tear(durable, offset, &bytes, &mut self.draw);
+            }
+        }
+        (remains, tasks)
+    }
+
     fn perform(&mut self, operation: Operation) -> io::Result<usize> {
         if self.draw.happens(self.faults.io_error) {
             return Err(Errno::IO.into());
@@ -402,10 +388,11 @@ impl Device for World {
         for (copy, number) in (0..COPIES).zip(0..) {
             let bytes = superblock.encode(number).map_err(io::Error::other)?;
             self.sleep(Duration::from_micros(100)).await;
-            let mut state = self.0.borrow_mut();
-            state.superblock.resize(COPIES * COPY_BYTES, 0);
             let at = copy * COPY_BYTES;
-            state.superblock[at..at + bytes.len()].copy_from_slice(&bytes);
+            self.put_superblock(at, &bytes[..SECTOR_BYTES]);
+            // A crash in between leaves a torn copy.
+            self.sleep(Duration::from_micros(50)).await;
+            self.put_superblock(at, &bytes);
         }
         Ok(())
     }
@@ -425,6 +412,10 @@ impl Device for World {
 
     fn random(&self) -> io::Result<u64> {
         Ok(self.0.borrow_mut().draw.next_number())
+    }
+
+    fn unix_ms(&self) -> u64 {
+        u64::try_from(self.now().as_millis()).unwrap_or(u64::MAX)
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + 'static) {

@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use wire::ids::{Epoch, LogId, Lsn};
 use wire::segment::{FRAMES_AT, SegmentHeader};
@@ -61,9 +60,8 @@ impl OpenError {
     }
 }
 
-/// Whether a log that was left like this can be opened like that.
-pub(super) fn check(options: &LogOptions, ends: &Ends, epoch: Epoch) -> Result<(), OpenError> {
-    options.check()?;
+/// Whether a log that was left like this can be opened in `epoch`.
+pub(super) fn check(ends: &Ends, epoch: Epoch) -> Result<(), OpenError> {
     if let Verdict::Corrupt(damages) = &ends.verdict {
         return Err(OpenError::Corrupt { damages: damages.clone() });
     }
@@ -87,7 +85,6 @@ impl<D: Device> Log<D> {
         epoch: Epoch,
         calls: Calls,
     ) -> Result<Self, OpenError> {
-        check(&options, &ends, epoch)?;
         let superblock = next_superblock(&device, &ends, epoch)?;
         device.write_superblock(&superblock).await.map_err(OpenError::io("writing the superblock"))?;
         let old_bytes = tidy(&device, &ends).await.map_err(OpenError::io("cutting off the old segments"))?;
@@ -185,9 +182,8 @@ async fn tidy<D: Device>(device: &D, ends: &Ends) -> io::Result<u64> {
 }
 
 fn mint<D: Device>(device: &D) -> io::Result<LogId> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut random = [0; 10];
     random[..8].copy_from_slice(&device.random()?.to_le_bytes());
     random[8..].copy_from_slice(&device.random()?.to_le_bytes()[..2]);
-    Ok(LogId::mint(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), random))
+    Ok(LogId::mint(device.unix_ms(), random))
 }

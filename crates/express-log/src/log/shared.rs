@@ -23,9 +23,22 @@ type OnDurable = Box<dyn FnMut(Lsn)>;
 type OnFatal = Box<dyn FnMut(&FatalError)>;
 
 /// Whom a log calls.
-pub(crate) struct Calls {
-    pub(crate) on_durable: OnDurable,
-    pub(crate) on_fatal: OnFatal,
+pub struct Calls {
+    pub(super) on_durable: OnDurable,
+    pub(super) on_fatal: OnFatal,
+}
+
+impl Calls {
+    /// Calls `on_durable` once a commit and `on_fatal` at most once, see [`Log::open`](crate::Log::open).
+    pub fn new(on_durable: impl FnMut(Lsn) + 'static, on_fatal: impl FnMut(&FatalError) + 'static) -> Self {
+        Self { on_durable: Box::new(on_durable), on_fatal: Box::new(on_fatal) }
+    }
+}
+
+impl fmt::Debug for Calls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Calls").finish_non_exhaustive()
+    }
 }
 
 /// Tasks that wait for one thing.
@@ -248,7 +261,8 @@ impl<D: Device> Shared<D> {
     pub(super) async fn seal(&self) {
         self.pipeline.borrow_mut().close();
         self.idle_slots.wake_all();
-        self.drained.wait(|| (self.stopped.get() || self.pipeline.borrow().is_drained()).then_some(())).await;
+        self.maker.wake_all();
+        self.drained.wait(|| (self.stopped.get() || self.is_settled()).then_some(())).await;
         if self.stopped.get() {
             return;
         }
@@ -266,6 +280,11 @@ impl<D: Device> Shared<D> {
             self.device.close(file).await;
         }
         self.lock.replace(None);
+    }
+
+    fn is_settled(&self) -> bool {
+        let pipeline = self.pipeline.borrow();
+        pipeline.is_drained() && !pipeline.space.is_making()
     }
 
     async fn write_clean_superblock(&self) {

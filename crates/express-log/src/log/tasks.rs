@@ -103,7 +103,7 @@ async fn make_segments<D: Device>(shared: Rc<Shared<D>>) {
             .maker
             .wait(|| {
                 let mut pipeline = shared.pipeline.borrow_mut();
-                match (shared.stopped.get(), pipeline.space.is_disk_full()) {
+                match (pipeline.is_closed(), pipeline.space.is_disk_full()) {
                     (true, _) => Some(None),
                     (false, true) => Some(Some(None)),
                     (false, false) => pipeline.space.take_wish().map(|id| Some(Some(id))),
@@ -142,6 +142,9 @@ async fn make<D: Device>(shared: &Rc<Shared<D>>, segment: SegmentId) {
         Err(source) => shared.fail(&FatalError::Create { segment, source }),
     }
     shared.room_waiters.wake_all();
+    if shared.pipeline.borrow().is_closed() {
+        shared.drained.wake_all();
+    }
 }
 
 /// Whether others may make it pass.
