@@ -23,6 +23,8 @@ use super::world::{ConnId, Flow, World};
 
 /// How long a one-shot waits for throughput before it is refused.
 const ONE_SHOT_WAIT: Duration = Duration::from_secs(1);
+/// How soon held batches are looked at again when only the log was in the way.
+const HELD_RETRY: Duration = Duration::from_millis(2);
 /// What a refusal for want of log room tells a client to wait, in milliseconds.
 const FULL_RETRY_AFTER_MS: u64 = 1_000;
 
@@ -306,8 +308,8 @@ impl Shard {
         };
         let Some(row) = self.streams.row_mut(at) else { unreachable!("it was judged") };
         live_of(row).held.push_back(held);
-        if wait.is_some() {
-            self.throttle(at, wait);
+        if wait.is_some() || is_call {
+            self.throttle(at, wait.map_or(ONE_SHOT_WAIT, |wait| if is_call { wait.min(ONE_SHOT_WAIT) } else { wait }));
         }
         Flow::Done
     }
@@ -322,14 +324,10 @@ impl Shard {
     }
 
     fn release_row(&mut self, at: u32, world: &mut impl World) {
+        self.expire_held(at, world);
         while let Some(held) = self.pop_held(at) {
             self.held_bytes -= held.batch.len();
             let Some(session_epoch) = self.still_wanted(held.to) else { continue };
-            if held.deadline.is_some_and(|deadline| deadline <= self.now.mono) {
-                let refusal = self.throttled_too_long(at);
-                self.answer_after(at, held.to, Answering::Refuse(refusal, Tail::Without), world);
-                continue;
-            }
             // It was verified when it came in.
             let Ok(batch) = VerifiedBatch::summed(&held.batch, held.batch_crc) else { continue };
             let incoming = Incoming {
@@ -344,18 +342,42 @@ impl Shard {
             let wait = match self.judge(at, &incoming, false) {
                 Judgement::Hold(wait) => wait,
                 Judgement::Admit if self.admit(at, &incoming, world) == Flow::Done => continue,
-                Judgement::Admit => None,
+                Judgement::Admit => Some(HELD_RETRY),
                 _ => {
                     let _ = self.take_in(at, &incoming, world);
                     continue;
                 }
             };
             self.held_bytes += held.batch.len();
-            if let Some(row) = self.streams.row_mut(at) {
-                live_of(row).held.push_front(held);
+            let Some(row) = self.streams.row_mut(at) else { return };
+            let held_by_row = &mut live_of(row).held;
+            held_by_row.push_front(held);
+            let deadline = held_by_row.iter().filter_map(|held| held.deadline).min();
+            let until_deadline = deadline.map(|deadline| deadline.saturating_sub(self.now.mono));
+            // Without either, the next commit of the stream looks again.
+            if let Some(wait) = [wait, until_deadline].into_iter().flatten().min() {
+                self.throttle(at, wait);
             }
-            self.throttle(at, wait);
             return;
+        }
+    }
+
+    /// Refuses the one-shots that have waited as long as they may.
+    fn expire_held(&mut self, at: u32, world: &mut impl World) {
+        let now = self.now.mono;
+        let Some(live) = self.streams.row_mut(at).and_then(|row| row.live.as_mut()) else { return };
+        let mut expired = Vec::new();
+        live.held.retain(|held| {
+            let is_over = held.deadline.is_some_and(|deadline| deadline <= now);
+            if is_over {
+                expired.push((held.to, held.batch.len()));
+            }
+            !is_over
+        });
+        for (to, batch_bytes) in expired {
+            self.held_bytes -= batch_bytes;
+            let refusal = self.throttled_too_long(at);
+            self.answer_after(at, to, Answering::Refuse(refusal, Tail::Without), world);
         }
     }
 

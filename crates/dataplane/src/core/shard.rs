@@ -25,9 +25,6 @@ use super::world::{ConnId, Flow, Now, World};
 /// How long the state of a stream that owes throughput outlives its last use.
 pub(crate) const COOLING: Duration = Duration::from_secs(1);
 
-/// How often held batches are looked at again when only the log was in the way.
-const HELD_RETRY: Duration = Duration::from_millis(2);
-
 /// What a shard is told once.
 #[derive(Debug)]
 pub(crate) struct ShardConfig {
@@ -271,8 +268,8 @@ impl Shard {
     }
 
     /// Has the held batches of a row looked at again after this long.
-    pub(super) fn throttle(&mut self, row: u32, wait: Option<Duration>) {
-        let until = self.now.mono + wait.unwrap_or(HELD_RETRY).max(Duration::from_millis(1));
+    pub(super) fn throttle(&mut self, row: u32, wait: Duration) {
+        let until = self.now.mono + wait.max(Duration::from_millis(1));
         self.throttled_until = Some(self.throttled_until.map_or(until, |earlier| earlier.min(until)));
         if !self.throttled.contains(&row) {
             self.throttled.push(row);

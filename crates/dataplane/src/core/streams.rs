@@ -17,6 +17,9 @@ use super::dedupe::Answer;
 use super::placement::Placement;
 use super::row::{CommittedBatch, Row};
 
+/// Stands for the row of a stream that is deleted.
+const GONE: u32 = u32::MAX;
+
 /// Rows, and what finds them.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
@@ -220,10 +223,11 @@ impl Streams {
     fn replay_verb(&mut self, row: u32, verb: &Verb) {
         match verb {
             Verb::Delete => {
+                let stream_id = self.rows[row as usize].stream_id;
                 self.unname(row);
                 self.remove(row);
-                // The id stays known, so that a later copy of its entries is not taken for a stream without creation.
-                self.replayed.retain(|_, known| *known != row);
+                // The id stays known, so that a second copy of its entries is not taken for a stream never made.
+                self.replayed.insert(stream_id, GONE);
             }
             Verb::Reconfigure { config } => {
                 let config = self.share(config);

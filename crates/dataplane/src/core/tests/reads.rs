@@ -1,0 +1,171 @@
+//! Pages and subscriptions, from memory and from disk.
+
+use wire::ids::SeqNum;
+use wire::message::{Credit, Read, Start, StreamDelete, Subscribe, Trim, TrimTo, Unsubscribe};
+use wire::reason::Reason;
+
+use super::world::*;
+
+/// Ten batches of two records each, a second apart, and another stream's between them.
+fn filled() -> Test {
+    let mut test = Test::new();
+    for n in 0..10i64 {
+        test.world.wall_ms = 1_000 * (n + 1);
+        test.put("s", &[&format!("{n}a"), &format!("{n}b")]).unwrap();
+        test.put("other", &["noise"]).unwrap();
+    }
+    test
+}
+
+/// The same once from memory, once from disk.
+fn both(check: impl Fn(&mut Test)) {
+    check(&mut filled());
+    check(&mut filled().crashed());
+}
+
+fn from(seq_num: u64) -> Read {
+    Test::reading("s", Start::SeqNum(SeqNum::new(seq_num)))
+}
+
+#[test]
+fn a_page_has_what_was_asked_for_and_says_whether_more_is_there() {
+    both(|test| {
+        let page = test.page(&from(0)).unwrap();
+        assert_eq!((page.bodies.len(), page.start, page.end, page.tail, page.at_tail), (20, 0, 20, 20, true));
+        assert_eq!(page.stamps[4], 3_000);
+        let page = test.page(&Read { limit: 3, ..from(1) }).unwrap();
+        assert_eq!((page.bodies, page.end, page.at_tail), (vec!["0b".into(), "1a".into(), "1b".into()], 4, false));
+        let page = test.page(&Read { max_bytes: 3, ..from(6) }).unwrap();
+        assert_eq!(page.bodies, vec!["3a"], "two bytes each");
+        let page = test.page(&Read { max_bytes: 1, ..from(6) }).unwrap();
+        assert_eq!(page.bodies, vec!["3a"], "one record in any case");
+        assert_eq!(test.page(&from(20)).unwrap().bodies.len(), 0, "reading at the tail is no error");
+    });
+}
+
+#[test]
+fn a_start_out_of_range_is_refused_or_clamped() {
+    both(|test| {
+        let refusal = test.page(&from(21)).unwrap_err();
+        assert_eq!((refusal.reason, refusal.tail().unwrap().seq_num.get()), (Reason::OutOfRange, 20));
+        assert_eq!(test.page(&Read { clamp: true, ..from(99) }).unwrap().start, 20);
+        test.call(A, &Trim { address: address("s"), to: TrimTo::SeqNum(SeqNum::new(5)) });
+        assert_eq!(test.page(&from(4)).unwrap_err().reason, Reason::Trimmed);
+        let page = test.page(&Read { clamp: true, ..from(0) }).unwrap();
+        assert_eq!((page.start, page.bodies[0].as_str()), (5, "2b"));
+    });
+}
+
+#[test]
+fn a_time_starts_at_the_first_record_stamped_at_or_after_it() {
+    both(|test| {
+        let at = |ms| Test::reading("s", Start::Timestamp(ms));
+        for (ms, start) in [(i64::MIN, 0), (1_000, 0), (1_001, 2), (2_000, 2), (9_500, 18), (10_000, 18), (10_001, 20)] {
+            assert_eq!(test.page(&at(ms)).unwrap().start, start, "{ms}");
+        }
+        let page = test.page(&Read { until_ms: Some(4_000), ..at(2_500) }).unwrap();
+        assert_eq!((page.start, page.end), (4, 6));
+        assert_eq!(test.page(&Read { until_ms: Some(1), ..from(0) }).unwrap().bodies.len(), 0);
+    });
+}
+
+#[test]
+fn the_last_records_are_those_before_the_tail() {
+    both(|test| {
+        let last = |records| Test::reading("s", Start::Last(records));
+        assert_eq!(test.page(&last(3)).unwrap().bodies, vec!["8b", "9a", "9b"]);
+        assert_eq!(test.page(&last(0)).unwrap().bodies.len(), 0);
+        assert_eq!(test.page(&last(u64::MAX)).unwrap().bodies.len(), 20);
+    });
+}
+
+#[test]
+fn a_read_makes_the_stream_and_does_not_wait() {
+    let mut test = Test::new();
+    test.ask(A, &Test::reading("new", Start::SeqNum(SeqNum::ZERO)));
+    assert_eq!(test.told(A), vec![], "its creation is not durable");
+    test.commit();
+    assert!(matches!(&test.told(A)[..], [Told::Page(page)] if page.tail == 0));
+}
+
+#[test]
+fn damage_on_disk_is_an_error_and_no_record() {
+    let mut test = filled().crashed();
+    let at = test.world.entries.iter().rev().find(|pos| pos.bytes > 150).unwrap().offset as usize + PREFIX + 110;
+    test.world.log[at] ^= 1;
+    let refusal = test.page(&Test::reading("other", Start::SeqNum(SeqNum::ZERO))).unwrap_err();
+    assert_eq!(refusal.reason, Reason::Internal);
+    assert_eq!(test.page(&from(0)).unwrap().bodies.len(), 20, "the other stream is whole");
+}
+
+fn subscribe(start: Start, credit_bytes: u32) -> Subscribe {
+    Subscribe { address: address("s"), start, clamp: false, subscription: 5, credit_bytes, resume: None }
+}
+
+fn records(told: &[Told]) -> Vec<String> {
+    told.iter()
+        .flat_map(|told| match told {
+            Told::Records(5, page) => page.bodies.clone(),
+            Told::Subscribed(_) => Vec::new(),
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+#[test]
+fn a_subscription_gets_history_then_every_commit_without_a_seam() {
+    both(|test| {
+        test.ask(B, &subscribe(Start::SeqNum(SeqNum::new(17)), 1 << 20));
+        test.serve_fetches();
+        assert_eq!(records(&test.told(B)), vec!["8b", "9a", "9b"]);
+        let (bytes, crc) = batch(&["live"]);
+        test.ask_with(A, &Test::once("s", crc), &bytes);
+        assert_eq!(test.told(B), vec![], "not durable yet");
+        test.commit();
+        assert_eq!(records(&test.told(B)), vec!["live"]);
+    });
+}
+
+#[test]
+fn a_subscription_stops_at_its_credit_and_goes_on_with_more() {
+    both(|test| {
+        test.ask(B, &subscribe(Start::SeqNum(SeqNum::ZERO), 1));
+        test.serve_fetches();
+        let first = records(&test.told(B));
+        assert!(!first.is_empty());
+        test.put("s", &["live"]).unwrap();
+        assert_eq!(test.told(B), vec![]);
+        test.ask(B, &Credit { subscription: 5, bytes: 1 << 20 });
+        test.serve_fetches();
+        assert_eq!(first.len() + records(&test.told(B)).len(), 21);
+    });
+}
+
+#[test]
+fn a_subscription_ends_when_its_stream_goes_or_is_trimmed_past_it() {
+    both(|test| {
+        test.ask(B, &subscribe(Start::SeqNum(SeqNum::ZERO), 0));
+        test.told(B);
+        test.call(A, &Trim { address: address("s"), to: TrimTo::SeqNum(SeqNum::new(5)) });
+        test.ask(B, &Credit { subscription: 5, bytes: 1 });
+        assert_eq!(test.told(B), vec![Told::SubscriptionEnded(5, Reason::Trimmed)]);
+        test.ask(B, &subscribe(Start::Timestamp(1 << 50), 1 << 20));
+        assert!(matches!(test.told(B)[..], [Told::Subscribed(_)]));
+        test.call(A, &StreamDelete { address: address("s") });
+        assert_eq!(test.told(B), vec![Told::SubscriptionEnded(5, Reason::NotFound)]);
+        assert_eq!(test.shard.readers.subscriptions(), 0);
+    });
+}
+
+#[test]
+fn an_unsubscribed_handle_may_be_used_again() {
+    let mut test = filled();
+    for _ in 0..2 {
+        test.ask(B, &subscribe(Start::Last(1), 1 << 20));
+        assert_eq!(records(&test.told(B)), vec!["9b"]);
+        assert!(matches!(test.call(B, &Unsubscribe { subscription: 5 })[..], [Told::Done(_)]));
+    }
+    test.put("s", &["x"]).unwrap();
+    assert_eq!(test.told(B), vec![]);
+    assert!(test.shard.live(0).is_none());
+}

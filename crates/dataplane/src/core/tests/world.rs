@@ -1,0 +1,437 @@
+//! A shard, a log in memory that becomes durable when told to, and connections that are read back.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use express_log::{EntryPos, NoRoom, RoomClass};
+use wire::batch::BatchBuilder;
+use wire::bucket::{Bucket, BucketSpec};
+use wire::config::{Class, ConfigPatch};
+use wire::entry::Entry;
+use wire::frame::{self, Kind, Next};
+use wire::handoff::{BucketTable, Full, ToControl, ToShard};
+use wire::hot::{self, Ack, AppendHead, RecordsHead};
+use wire::ids::{BatchNo, BucketId, Epoch, Lsn, Position, ProducerId, SegmentId, SeqNum, ShardId, StreamId};
+use wire::log_frame::ENTRY_PREFIX_BYTES;
+use wire::message::{
+    AppendOnce, AppendRefused, Appended, Fenced, Message, Open, Opened, Read, Refused, SessionEnded, Start,
+    StreamAnswer, Subscribed, SubscriptionEnded, Tail, Token, Trimmed,
+};
+use wire::names::{Address, BucketName, FencingToken};
+use wire::reason::Reason;
+use wire::refusal::Refusal;
+
+use crate::core::outbox::OutBuffer;
+use crate::core::{ConnId, Fetch, Flow, Now, Placement, Request, Shard, ShardConfig, Streams, World};
+
+/// The log, the clocks and the connections of a test.
+#[derive(Debug, Default)]
+pub(super) struct Fake {
+    pub(super) log: Vec<u8>,
+    pub(super) entries: Vec<EntryPos>,
+    pub(super) durable: u64,
+    pub(super) wall_ms: i64,
+    pub(super) mono_ms: u64,
+    pub(super) room: Option<NoRoom>,
+    pub(super) outs: HashMap<ConnId, OutBuffer>,
+    pub(super) fetches: VecDeque<Fetch>,
+    pub(super) told: Vec<ToControl>,
+    minted: u8,
+}
+
+impl World for Fake {
+    fn now(&self) -> Now {
+        Now { wall_ms: self.wall_ms, mono: Duration::from_millis(self.mono_ms) }
+    }
+
+    fn room(&self, _: usize, class: RoomClass) -> Result<(), NoRoom> {
+        match self.room {
+            Some(full @ NoRoom::Full { .. }) if class == RoomClass::Data => Err(full),
+            Some(NoRoom::Busy) => Err(NoRoom::Busy),
+            _ => Ok(()),
+        }
+    }
+
+    fn append(&mut self, entry_bytes: usize, fill: impl FnOnce(&mut [u8])) -> (Lsn, EntryPos) {
+        self.log.extend_from_slice(&(entry_bytes as u32).to_le_bytes());
+        let at = self.log.len();
+        self.log.resize(at + entry_bytes, 0);
+        fill(&mut self.log[at..]);
+        let pos = EntryPos { segment: SegmentId::new(1), offset: at as u32, bytes: entry_bytes as u32 };
+        self.entries.push(pos);
+        (Lsn::new(self.entries.len() as u64), pos)
+    }
+
+    fn durable_lsn(&self) -> Lsn {
+        Lsn::new(self.durable)
+    }
+
+    fn assigned_lsn(&self) -> Lsn {
+        Lsn::new(self.entries.len() as u64)
+    }
+
+    fn out(&mut self, conn: ConnId) -> Option<&mut OutBuffer> {
+        self.outs.get_mut(&conn)
+    }
+
+    fn backlog_bytes(&self, _: ConnId) -> usize {
+        0
+    }
+
+    fn fetch(&mut self, fetch: Fetch) {
+        self.fetches.push_back(fetch);
+    }
+
+    fn to_control(&mut self, message: ToControl) -> Result<(), Full> {
+        self.told.push(message);
+        Ok(())
+    }
+
+    fn random(&mut self) -> [u8; 10] {
+        self.minted += 1;
+        [self.minted; 10]
+    }
+}
+
+/// What a connection was told.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Told {
+    Acked(u32, Ack, Position),
+    Refused(u64, Refusal),
+    AppendRefused(u32, u64, Refusal),
+    Opened(Opened),
+    Ended(u32, Reason),
+    Appended(Appended),
+    Done(u64),
+    Tail(Position),
+    Fenced(Position),
+    Trimmed(u64),
+    Token(String),
+    Stream(Box<StreamAnswer>),
+    Page(Page),
+    Subscribed(Subscribed),
+    Records(u32, Page),
+    SubscriptionEnded(u32, Reason),
+}
+
+/// The records of a page, as a client cuts them.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Page {
+    pub(super) bodies: Vec<String>,
+    pub(super) stamps: Vec<i64>,
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) tail: u64,
+    pub(super) at_tail: bool,
+}
+
+pub(super) struct Test {
+    pub(super) shard: Shard,
+    pub(super) world: Fake,
+    calls: u64,
+}
+
+pub(super) const A: ConnId = conn(1);
+pub(super) const B: ConnId = conn(2);
+
+const fn conn(slot: u32) -> ConnId {
+    ConnId { shard: ShardId::ZERO, slot, generation: 0 }
+}
+
+pub(super) fn address(key: &str) -> Address {
+    Address::new("demo", key).unwrap()
+}
+
+pub(super) fn token(text: &str) -> FencingToken {
+    FencingToken::new(text).unwrap()
+}
+
+/// A batch of these bodies, encoded, and its CRC.
+pub(super) fn batch(bodies: &[&str]) -> (Vec<u8>, u32) {
+    stamped(&bodies.iter().map(|body| (None, *body)).collect::<Vec<_>>())
+}
+
+pub(super) fn stamped(records: &[(Option<i64>, &str)]) -> (Vec<u8>, u32) {
+    let mut builder = BatchBuilder::new();
+    for (stamp, body) in records {
+        builder.push::<&str, &str>(*stamp, &[], body.as_bytes()).unwrap();
+    }
+    let mut out = Vec::new();
+    let crc = builder.finish(&mut out).unwrap();
+    (out, crc)
+}
+
+fn config() -> ShardConfig {
+    ShardConfig {
+        shard: ShardId::ZERO,
+        placement: Placement::even(1),
+        epoch: Epoch::new(1),
+        own_log: 0,
+        append_window: 16,
+        ring_bytes_max: 0,
+        held_bytes_max: 1 << 20,
+    }
+}
+
+/// The bucket `demo` of these defaults, which makes streams on append and on read.
+pub(super) fn bucket(defaults: ConfigPatch) -> Bucket {
+    let spec = BucketSpec {
+        create_stream_on_append: true,
+        create_stream_on_read: true,
+        defaults: ConfigPatch { class: Some(Class::Express), ..defaults },
+        ..BucketSpec::named(BucketName::new("demo").unwrap())
+    };
+    Bucket::made(&spec, BucketId::from_bytes([1; 16]), 0)
+}
+
+impl Test {
+    pub(super) fn new() -> Self {
+        Self::with(ConfigPatch::default())
+    }
+
+    /// A shard whose bucket `demo` has these defaults.
+    pub(super) fn with(defaults: ConfigPatch) -> Self {
+        Self::of(Streams::new(), Fake { wall_ms: 1_000, ..Fake::default() }, bucket(defaults))
+    }
+
+    fn of(streams: Streams, mut world: Fake, bucket: Bucket) -> Self {
+        for conn in [A, B] {
+            world.outs.insert(conn, OutBuffer::default());
+        }
+        let mut test = Self { shard: Shard::new(config(), streams), world, calls: 0 };
+        test.table(1, [bucket]);
+        test
+    }
+
+    pub(super) fn table(&mut self, version: u64, buckets: impl IntoIterator<Item = Bucket>) {
+        let buckets = buckets.into_iter().map(|bucket| (bucket.name.clone(), Arc::new(bucket))).collect();
+        self.shard.on_control(ToShard::Buckets(Arc::new(BucketTable { version, buckets })), &mut self.world);
+    }
+
+    /// The same shard after a crash: only what was durable is left.
+    pub(super) fn crashed(self) -> Self {
+        let mut streams = Streams::new();
+        let durable = usize::try_from(self.world.durable).unwrap();
+        for pos in &self.world.entries[..durable] {
+            let bytes = &self.world.log[pos.offset as usize..(pos.offset + pos.bytes) as usize];
+            streams.replay(0, *pos, bytes).unwrap();
+            streams.replay(0, *pos, bytes).unwrap();
+        }
+        let world = Fake {
+            entries: self.world.entries[..durable].to_vec(),
+            log: self.world.log,
+            durable: self.world.durable,
+            wall_ms: self.world.wall_ms,
+            ..Fake::default()
+        };
+        Self::of(streams, world, bucket(ConfigPatch::default()))
+    }
+
+    /// Everything appended becomes durable.
+    pub(super) fn commit(&mut self) {
+        self.commit_to(self.world.entries.len() as u64);
+    }
+
+    pub(super) fn commit_to(&mut self, lsn: u64) {
+        self.world.durable = lsn;
+        self.shard.on_durable(Lsn::new(lsn), &mut self.world);
+    }
+
+    pub(super) fn wait(&mut self, ms: u64) {
+        self.world.mono_ms += ms;
+        self.world.wall_ms += i64::try_from(ms).unwrap();
+        self.shard.on_timer(&mut self.world);
+    }
+
+    /// Sends a request; its correlation id is answered.
+    pub(super) fn ask<M: Message>(&mut self, conn: ConnId, message: &M) -> u64 {
+        self.ask_with(conn, message, &[]).1
+    }
+
+    pub(super) fn ask_with<M: Message>(&mut self, conn: ConnId, message: &M, payload: &[u8]) -> (Flow, u64) {
+        self.calls += 1;
+        let mut out = Vec::new();
+        message.frame_with(self.calls, payload, &mut out);
+        let Ok(Next::Frame(frame)) = frame::next(&out, usize::MAX) else { panic!("a whole frame") };
+        let request = Request::decode(&frame).unwrap();
+        let flow = self.shard.on_request((conn, self.calls), request, frame.payload, &mut self.world);
+        (flow, self.calls)
+    }
+
+    /// Sends a request, commits, and answers what the connection was told.
+    pub(super) fn call<M: Message>(&mut self, conn: ConnId, message: &M) -> Vec<Told> {
+        self.ask(conn, message);
+        self.commit();
+        self.told(conn)
+    }
+
+    pub(super) fn open(&mut self, conn: ConnId, key: &str, producer: u64, presented: &str) -> Result<Opened, Refusal> {
+        let open = Open {
+            address: address(key),
+            producer: ProducerId::new(producer),
+            fencing_token: token(presented),
+            resume: None,
+        };
+        match self.call(conn, &open).pop() {
+            Some(Told::Opened(opened)) => Ok(opened),
+            Some(Told::Refused(_, refusal)) => Err(refusal),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn append(&mut self, conn: ConnId, session: u32, no: u64, bodies: &[&str]) -> Flow {
+        self.append_if(conn, (session, no), None, &batch(bodies))
+    }
+
+    pub(super) fn append_if(
+        &mut self,
+        conn: ConnId,
+        (session, no): (u32, u64),
+        expected: Option<u64>,
+        (bytes, batch_crc): &(Vec<u8>, u32),
+    ) -> Flow {
+        let head = AppendHead {
+            session,
+            no: BatchNo::new(no),
+            match_seq_num: expected.map(SeqNum::new),
+            resent: false,
+            batch_crc: *batch_crc,
+        };
+        self.shard.on_append(conn, &head.encode(), bytes, &mut self.world)
+    }
+
+    pub(super) fn once(key: &str, batch_crc: u32) -> AppendOnce {
+        AppendOnce {
+            address: address(key),
+            fencing_token: FencingToken::default(),
+            match_seq_num: None,
+            idempotency: (0, 0),
+            effect: None,
+            batch_crc,
+        }
+    }
+
+    /// A one-shot of these bodies, committed.
+    pub(super) fn put(&mut self, key: &str, bodies: &[&str]) -> Result<Appended, Refusal> {
+        let (bytes, crc) = batch(bodies);
+        self.ask_with(A, &Self::once(key, crc), &bytes);
+        self.commit();
+        match self.told(A).pop() {
+            Some(Told::Appended(appended)) => Ok(appended),
+            Some(Told::Refused(_, refusal)) => Err(refusal),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn reading(key: &str, start: Start) -> Read {
+        Read { address: address(key), start, clamp: false, limit: 0, max_bytes: 0, until_ms: None }
+    }
+
+    pub(super) fn page(&mut self, read: &Read) -> Result<Page, Refusal> {
+        self.ask(A, read);
+        self.serve_fetches();
+        match self.told(A).pop() {
+            Some(Told::Page(page)) => Ok(page),
+            Some(Told::Refused(_, refusal)) => Err(refusal),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn serve_fetches(&mut self) {
+        while let Some(fetch) = self.world.fetches.pop_front() {
+            let bytes = self.world.log[fetch.offset as usize..(fetch.offset + fetch.bytes) as usize].to_vec();
+            self.shard.on_fetched(fetch.ticket, Ok(&bytes), &mut self.world);
+        }
+    }
+
+    pub(super) fn told(&mut self, conn: ConnId) -> Vec<Told> {
+        let bytes = self.world.outs.get_mut(&conn).unwrap().take();
+        let mut told = Vec::new();
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let Ok(Next::Frame(frame)) = frame::next(rest, usize::MAX) else { panic!("a whole frame") };
+            decode(&frame, &mut told);
+            rest = &rest[frame.frame_bytes..];
+        }
+        told
+    }
+}
+
+fn decode(frame: &frame::Frame<'_>, told: &mut Vec<Told>) {
+    let correlation = frame.correlation;
+    told.push(match frame.kind {
+        Kind::Acks => {
+            hot::walk_acks(frame.head, |group, ack| told.push(Told::Acked(group.session, ack, group.tail))).unwrap();
+            return;
+        }
+        Kind::Refused => Told::Refused(correlation, Refused::of(frame).unwrap().refusal),
+        Kind::AppendRefused => {
+            let AppendRefused { session, no, refusal } = AppendRefused::of(frame).unwrap();
+            Told::AppendRefused(session, no.get(), refusal)
+        }
+        Kind::Opened => Told::Opened(Opened::of(frame).unwrap()),
+        Kind::SessionEnded => {
+            let SessionEnded { session, refusal } = SessionEnded::of(frame).unwrap();
+            Told::Ended(session, refusal.reason)
+        }
+        Kind::Appended => Told::Appended(Appended::of(frame).unwrap()),
+        Kind::Done => Told::Done(correlation),
+        Kind::Tail => Told::Tail(Tail::of(frame).unwrap().tail),
+        Kind::Fenced => Told::Fenced(Fenced::of(frame).unwrap().tail),
+        Kind::Trimmed => Told::Trimmed(Trimmed::of(frame).unwrap().trim_point.get()),
+        Kind::Token => Told::Token(Token::of(frame).unwrap().fencing_token.to_string()),
+        Kind::StreamAnswer => Told::Stream(Box::new(StreamAnswer::of(frame).unwrap())),
+        Kind::Page => Told::Page(page(frame)),
+        Kind::Subscribed => Told::Subscribed(Subscribed::of(frame).unwrap()),
+        Kind::Records => Told::Records(RecordsHead::decode(frame.head).unwrap().subscription, page(frame)),
+        Kind::SubscriptionEnded => {
+            let SubscriptionEnded { subscription, refusal } = SubscriptionEnded::of(frame).unwrap();
+            Told::SubscriptionEnded(subscription, refusal.reason)
+        }
+        kind => panic!("{kind:?}"),
+    });
+}
+
+fn page(frame: &frame::Frame<'_>) -> Page {
+    let head = RecordsHead::decode(frame.head).unwrap();
+    let mut page = Page {
+        bodies: Vec::new(),
+        stamps: Vec::new(),
+        start: head.start.get(),
+        end: head.end.get(),
+        tail: head.tail.seq_num.get(),
+        at_tail: head.at_tail,
+    };
+    let mut rest = frame.payload;
+    while !rest.is_empty() {
+        let (entry, entry_bytes) = Entry::decode(rest).unwrap();
+        rest = &rest[entry_bytes..];
+        let Entry::Batch { head: batch_head, batch, .. } = entry else { panic!("a verb among records") };
+        let batch = wire::batch::VerifiedBatch::verify(batch, batch_head.batch_crc).unwrap();
+        let mut stamp = batch_head.stamping.previous_ms;
+        for (at, record) in batch.iter().enumerate() {
+            stamp = batch_head.stamping.effective(record.timestamp_ms, stamp);
+            let seq_num = batch_head.first.after(at as u64);
+            if (head.start..head.end).contains(&seq_num) {
+                page.bodies.push(String::from_utf8(record.body.to_vec()).unwrap());
+                page.stamps.push(stamp);
+            }
+        }
+    }
+    page
+}
+
+pub(super) fn position(seq_num: u64, timestamp_ms: i64) -> Position {
+    Position::new(SeqNum::new(seq_num), timestamp_ms)
+}
+
+pub(super) fn stream_id(told: &[Told]) -> StreamId {
+    match told {
+        [Told::Stream(answer)] => answer.stream.stream_id,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// How many bytes stand before an entry in the log.
+pub(super) const PREFIX: usize = ENTRY_PREFIX_BYTES;
