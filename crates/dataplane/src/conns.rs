@@ -175,15 +175,6 @@ impl Conns {
         place.conn.as_deref_mut()
     }
 
-    /// The ids of all.
-    pub(crate) fn ids(&self) -> Vec<ConnId> {
-        let id = |(slot, place): (u32, &Place)| {
-            let id = ConnId { shard: self.shard, slot, generation: place.generation };
-            place.conn.is_some().then_some(id)
-        };
-        (0..).zip(&self.places).filter_map(id).collect()
-    }
-
     /// All, with their ids.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (ConnId, &mut Conn)> {
         let shard = self.shard;

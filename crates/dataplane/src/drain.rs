@@ -14,9 +14,11 @@ use std::time::Duration;
 use wire::message::GoAway;
 
 use crate::conns::Phase;
+use crate::core::{ConnId, World};
 use crate::outgoing::kill;
 use crate::remotes::bit;
 use crate::shell::Shell;
+use crate::surroundings::Surroundings;
 
 /// How often a shard that drains looks whether it is done.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -30,6 +32,12 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 /// What asks a client to finish and reconnect.
 pub(crate) fn go_away() -> GoAway {
     GoAway { why: "the star stops".to_owned() }
+}
+
+fn say_go_away(world: &mut Surroundings, id: ConnId) {
+    if let Some(out) = world.out(id) {
+        out.message(&go_away(), 0);
+    }
 }
 
 impl Shell {
@@ -55,11 +63,10 @@ impl Shell {
 
     fn ask_clients_to_go(self: &Rc<Self>) {
         self.turn(|state| {
-            for id in state.world.conns.ids() {
-                let is_open = state.world.conns.get(id).is_some_and(|conn| conn.phase == Phase::Open);
-                if is_open && let Some(out) = crate::core::World::out(&mut state.world, id) {
-                    out.message(&go_away(), 0);
-                }
+            let conns = state.world.conns.iter_mut();
+            let open: Vec<_> = conns.filter(|(_, conn)| conn.phase == Phase::Open).map(|(id, _)| id).collect();
+            for out in open {
+                say_go_away(&mut state.world, out);
             }
         });
     }
@@ -76,13 +83,14 @@ impl Shell {
                 (frames, since) = (served, now);
             }
             let is_quiet = self.state.borrow().world.conns.is_empty() || now - since >= QUIET;
-            if is_quiet && self.has_answered_all() {
-                let before = quiet.fetch_or(bit(self.me), Ordering::Relaxed);
-                if before | bit(self.me) == all {
-                    break;
-                }
-            } else {
-                quiet.fetch_and(!bit(self.me), Ordering::Relaxed);
+            let is_quiet = is_quiet && self.has_answered_all();
+            let me = bit(self.me);
+            let before = match is_quiet {
+                true => quiet.fetch_or(me, Ordering::Relaxed) | me,
+                false => quiet.fetch_and(!me, Ordering::Relaxed) & !me,
+            };
+            if before == all {
+                break;
             }
         }
         // Whoever sees that the time is over, or that all are quiet, ends the waiting for all.

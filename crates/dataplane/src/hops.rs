@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use wire::frame::{self, Next};
 use wire::handoff::ToShard;
@@ -28,16 +28,7 @@ impl Shell {
     pub(crate) async fn take_mail(self: Rc<Self>) {
         while !self.is_over.get() {
             let mailbox = self.own_mailbox();
-            poll_fn(|context| {
-                // All three, so that each knows the waker.
-                let waits = [
-                    mailbox.replies.poll_waiting(context),
-                    mailbox.control.poll_waiting(context),
-                    mailbox.requests.poll_waiting(context),
-                ];
-                if waits.iter().any(Poll::is_ready) || self.is_over.get() { Poll::Ready(()) } else { Poll::Pending }
-            })
-            .await;
+            poll_fn(|context| self.poll_mail(context)).await;
             let adopted = self.turn(|state| self.take_turn(state));
             for conn in adopted {
                 self.adopt(conn);
@@ -46,6 +37,18 @@ impl Shell {
                 self.breathe().await;
             }
         }
+    }
+
+    fn poll_mail(&self, context: &Context<'_>) -> Poll<()> {
+        let mailbox = self.own_mailbox();
+        // All three, so that each knows the waker.
+        let lanes = [
+            mailbox.replies.poll_waiting(context),
+            mailbox.control.poll_waiting(context),
+            mailbox.requests.poll_waiting(context),
+        ];
+        let is_ready = self.is_over.get() || lanes.iter().any(Poll::is_ready);
+        if is_ready { Poll::Ready(()) } else { Poll::Pending }
     }
 
     fn take_turn(&self, state: &mut State) -> Vec<Adopted> {
@@ -159,15 +162,18 @@ impl Shell {
             self.bells.held.wait().await;
             self.room().await;
             self.turn(|state| {
-                for id in std::mem::take(&mut state.held) {
-                    if let Some(remote) = state.world.remotes.get_mut(id) {
-                        remote.is_held = false;
-                    }
-                    if !Self::serve_waiting(state, id) {
-                        hold(state, id);
-                    }
-                }
+                let held = std::mem::take(&mut state.held);
+                held.into_iter().for_each(|id| Self::go_on(state, id));
             });
+        }
+    }
+
+    fn go_on(state: &mut State, id: ConnId) {
+        if let Some(remote) = state.world.remotes.get_mut(id) {
+            remote.is_held = false;
+        }
+        if !Self::serve_waiting(state, id) {
+            hold(state, id);
         }
     }
 

@@ -4,6 +4,7 @@
 //! may not be served yet, is kept by the connection's task. Lengths are believed only as far as bytes arrive.
 
 use std::future::poll_fn;
+use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
@@ -176,56 +177,66 @@ impl Shell {
         hops: &mut Hops,
     ) -> Step {
         for _ in 0..FRAMES_MAX {
-            let Some(conn) = state.world.conns.get(id) else { return Step::Close };
-            let body_bytes_max = match conn.phase {
-                Phase::Greeting => FRAME_BODY_BYTES_BEFORE_HELLO_MAX,
-                Phase::Open if self.is_closed.get() => return Step::Read,
-                Phase::Open => FRAME_BODY_BYTES_MAX,
-                Phase::Closing => {
-                    *left = LeftOver::default();
-                    return Step::Read;
-                }
-            };
-            let may_serve = conn.may_read();
-            let is_left_over = !left.is_empty();
-            let bytes = if is_left_over { left.rest() } else { input };
-            let frame = match frame::next(bytes, body_bytes_max) {
-                Ok(Next::Frame(frame)) => frame,
-                Ok(Next::Short { bytes_needed }) => {
-                    let missing = if is_left_over { bytes_needed - bytes.len() } else { input.len() };
-                    let (now, later) = input.split_at(missing.min(input.len()));
-                    left.add(now);
-                    input = later;
-                    if now.len() < missing || !is_left_over {
-                        return Step::Read;
-                    }
-                    continue;
-                }
-                Err(error) => {
-                    refuse_and_close(state, id, 0, Refusal::invalid(error.to_string()));
-                    continue;
-                }
-            };
-            let served = if may_serve { self.serve(state, id, (&frame, bytes), hops) } else { Served::Gate };
-            let frame_bytes = frame.frame_bytes;
-            let step = match served {
-                Served::Done if is_left_over => {
-                    left.advance(frame_bytes);
-                    continue;
-                }
-                Served::Done => {
-                    input = input.get(frame_bytes..).unwrap_or_default();
-                    continue;
-                }
-                Served::Blocked => Step::Room,
-                Served::Gate => Step::Gate,
-                Served::HandOver(owner) => Step::HandOver(owner),
-            };
-            left.add(input);
-            return step;
+            if let ControlFlow::Break(step) = self.serve_next(state, id, (left, &mut input), hops) {
+                return step;
+            }
         }
         left.add(input);
         if left.is_empty() { Step::Read } else { Step::Again }
+    }
+
+    /// Serves the frame at the front: of what is left over, else of the input.
+    #[inline]
+    fn serve_next(
+        &self,
+        state: &mut State,
+        id: ConnId,
+        (left, input): (&mut LeftOver, &mut &[u8]),
+        hops: &mut Hops,
+    ) -> ControlFlow<Step> {
+        let Some(conn) = state.world.conns.get(id) else { return ControlFlow::Break(Step::Close) };
+        let body_bytes_max = match conn.phase {
+            Phase::Greeting => FRAME_BODY_BYTES_BEFORE_HELLO_MAX,
+            Phase::Open => FRAME_BODY_BYTES_MAX,
+            Phase::Closing => {
+                *left = LeftOver::default();
+                return ControlFlow::Break(Step::Read);
+            }
+        };
+        if self.is_closed.get() {
+            return ControlFlow::Break(Step::Read);
+        }
+        let may_serve = conn.may_read();
+        let is_left_over = !left.is_empty();
+        let bytes = if is_left_over { left.rest() } else { *input };
+        let frame = match frame::next(bytes, body_bytes_max) {
+            Ok(Next::Frame(frame)) => frame,
+            Ok(Next::Short { bytes_needed }) => {
+                let missing = bytes_needed - bytes.len();
+                return complete(left, input, missing);
+            }
+            Err(error) => {
+                refuse_and_close(state, id, 0, Refusal::invalid(error.to_string()));
+                return ControlFlow::Continue(());
+            }
+        };
+        let served = if may_serve { self.serve(state, id, (&frame, bytes), hops) } else { Served::Gate };
+        let frame_bytes = frame.frame_bytes;
+        let step = match served {
+            Served::Done if is_left_over => {
+                left.advance(frame_bytes);
+                return ControlFlow::Continue(());
+            }
+            Served::Done => {
+                *input = input.get(frame_bytes..).unwrap_or_default();
+                return ControlFlow::Continue(());
+            }
+            Served::Blocked => Step::Room,
+            Served::Gate => Step::Gate,
+            Served::HandOver(owner) => Step::HandOver(owner),
+        };
+        left.add(input);
+        ControlFlow::Break(step)
     }
 
     /// Ready when the connection's next frame may be served.
@@ -260,13 +271,22 @@ impl Shell {
         self.turn(|state| {
             state.core.on_closed(id, &mut state.world);
             let Some(conn) = state.world.conns.remove(id) else { return };
-            for shard in (0..self.star.shards).map(ShardId::new) {
-                if conn.served_by & bit(shard) != 0 {
-                    self.hop(state, shard, Hop::Closed { conn: id });
-                }
+            let all = (0..self.star.shards).map(ShardId::new);
+            for shard in all.filter(|shard| conn.served_by & bit(*shard) != 0) {
+                self.hop(state, shard, Hop::Closed { conn: id });
             }
         });
     }
+}
+
+/// Moves what a cut frame misses, as far as that is known, from `input` to what is left over; reads when that is not there.
+fn complete(left: &mut LeftOver, input: &mut &[u8], missing: usize) -> ControlFlow<Step> {
+    let moved = if left.is_empty() { input.len() } else { missing.min(input.len()) };
+    let is_short = left.is_empty() || moved < missing;
+    let (moved, rest) = input.split_at(moved);
+    left.add(moved);
+    *input = rest;
+    if is_short { ControlFlow::Break(Step::Read) } else { ControlFlow::Continue(()) }
 }
 
 /// Answers no, and closes once the answer is sent: nothing that follows can be read.

@@ -28,5 +28,5 @@ mod tasks;
 mod watchdog;
 
 pub use recover::{Progress, RecoveredStar, held_bytes, recover};
-pub use star::{Options, ShardEnded, Star, abort_on_panic, start};
+pub use star::{Options, ShardEnded, Star, TellShard, abort_on_panic, start};
 pub use start_error::StartError;

@@ -42,16 +42,21 @@ impl Shell {
                 return;
             }
             let mut dirty = std::mem::take(&mut state.world.dirty);
-            for id in dirty.drain(..) {
-                let is_clear = if id.shard == self.me { self.flush_conn(state, id) } else { self.flush_remote(state, id) };
-                if is_clear {
-                    state.core.on_writable(id, &mut state.world);
-                }
-            }
+            dirty.drain(..).for_each(|id| self.flush_one(state, id));
             if state.world.dirty.is_empty() {
                 // Keeps the allocation.
                 state.world.dirty = dirty;
             }
+        }
+    }
+
+    fn flush_one(self: &Rc<Self>, state: &mut State, id: ConnId) {
+        let is_clear = match id.shard == self.me {
+            true => self.flush_conn(state, id),
+            false => self.flush_remote(state, id),
+        };
+        if is_clear {
+            state.core.on_writable(id, &mut state.world);
         }
     }
 
@@ -65,7 +70,7 @@ impl Shell {
             Sent::Some { starts_writer } => {
                 if starts_writer {
                     state.world.counts.spills += 1;
-                    glommio::spawn_local(Rc::clone(self).write_backlog(id)).detach();
+                    state.world.spilled.push(id);
                 }
                 false
             }
@@ -105,19 +110,12 @@ impl Shell {
     }
 
     /// Sends a backlog as the peer takes it.
-    async fn write_backlog(self: Rc<Self>, id: ConnId) {
+    pub(crate) async fn write_backlog(self: Rc<Self>, id: ConnId) {
         loop {
             let progress = poll_fn(|context| self.poll_backlog(context, id)).await;
             match progress {
                 Written::Gone => return,
-                Written::All => {
-                    self.turn(|state| {
-                        if self.on_all_sent(state, id) {
-                            state.core.on_writable(id, &mut state.world);
-                        }
-                    });
-                    return;
-                }
+                Written::All => return self.turn(|state| state.world.mark_dirty(id)),
                 Written::Some => self.breathe().await,
             }
         }
@@ -130,12 +128,11 @@ impl Shell {
         let mut offered = 0;
         while offered < WRITE_BYTES {
             if conn.backlog_at == conn.backlog.len() {
-                conn.backlog_at = 0;
-                conn.backlog = conn.out.take();
-                if conn.backlog.is_empty() {
-                    conn.is_writing = false;
-                    return Poll::Ready(Written::All);
-                }
+                (conn.backlog, conn.backlog_at) = (conn.out.take(), 0);
+                conn.is_writing = !conn.backlog.is_empty();
+            }
+            if !conn.is_writing {
+                return Poll::Ready(Written::All);
             }
             let waiting = &conn.backlog[conn.backlog_at..];
             match Pin::new(&mut conn.stream).poll_write(context, waiting) {

@@ -127,7 +127,8 @@ impl Shell {
     /// Sends what the turn has written, and wakes who has to act on it.
     pub(crate) fn end_turn(self: &Rc<Self>, state: &mut State) {
         self.flush(state);
-        if std::mem::take(&mut state.world.has_appended) || !state.world.dirty.is_empty() {
+        let world = &mut state.world;
+        if std::mem::take(&mut world.has_appended) || !world.dirty.is_empty() || !world.spilled.is_empty() {
             self.bells.pump.ring();
         }
         if !state.held.is_empty() {
@@ -159,11 +160,16 @@ impl Shell {
         futures_lite::future::or(room, pause).await;
     }
 
-    /// Kicks the log after each turn that has appended, and goes on with frames that were left over: once every task that
-    /// could run has run, so that one commit takes what all of them brought.
+    /// Kicks the log after each turn that has appended, and goes on with frames that were left over: once every
+    /// task that could run has run, so that one commit takes what all of them brought.
     pub(crate) async fn pump(self: Rc<Self>) {
         while !self.is_over.get() {
             self.bells.pump.wait().await;
+            // A task that is spawned takes its first step at once, so nothing may be borrowed.
+            let spilled = std::mem::take(&mut self.state.borrow_mut().world.spilled);
+            for id in spilled {
+                glommio::spawn_local(Rc::clone(&self).write_backlog(id)).detach();
+            }
             if !self.state.borrow().world.dirty.is_empty() {
                 self.breathe().await;
                 self.turn(|_| ());

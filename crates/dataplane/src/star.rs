@@ -81,6 +81,9 @@ pub struct Star {
     _other_logs: Vec<HeadLog>,
 }
 
+/// Tells one shard something, from any thread; full when the shard has not heard enough of what it was told before.
+pub type TellShard = Box<dyn Fn(ToShard) -> Result<(), Full> + Send>;
+
 /// The thread of a shard ended before its time.
 #[derive(Debug, thiserror::Error)]
 #[error("the thread of shard {shard} ended early: {message}")]
@@ -173,7 +176,7 @@ fn facts(options: &Options, shards: u16) -> StarFacts {
         version: options.version,
         cluster_id: options.cluster_id,
         star_id: options.star_id,
-        append_window: u32::from(settings.append_window),
+        append_window: settings.append_window,
         keepalive: settings.keepalive_ms.duration(),
         drain_timeout: settings.drain_timeout_ms.duration(),
         connections_max: settings.connections_max as usize,
@@ -262,14 +265,12 @@ impl Star {
 
     /// For each shard, what tells it something; it never waits.
     #[must_use]
-    pub fn shard_senders(&self) -> Vec<Box<dyn Fn(ToShard) -> Result<(), Full> + Send>> {
-        (0..self.mailboxes.len())
-            .map(|shard| {
-                let mailboxes = Arc::clone(&self.mailboxes);
-                let send = move |message| mailboxes[shard].control.push(message).map_err(|_| Full);
-                Box::new(send) as Box<dyn Fn(ToShard) -> Result<(), Full> + Send>
-            })
-            .collect()
+    pub fn shard_senders(&self) -> Vec<TellShard> {
+        let sender = |shard: usize| -> TellShard {
+            let mailboxes = Arc::clone(&self.mailboxes);
+            Box::new(move |message| mailboxes[shard].control.push(message).map_err(|_| Full))
+        };
+        (0..self.mailboxes.len()).map(sender).collect()
     }
 
     /// Asks every shard to finish and stop; [`Star::join`] waits for it.
@@ -290,9 +291,8 @@ impl Star {
     pub fn join(self) -> Result<(), ShardEnded> {
         let mut ended = Ok(());
         for (shard, thread) in (0..).map(ShardId::new).zip(self.threads) {
-            if let Err(error) = thread.join() {
-                ended = ended.and(Err(ShardEnded { shard, message: error.to_string() }));
-            }
+            let joined = thread.join().map_err(|error| ShardEnded { shard, message: error.to_string() });
+            ended = ended.and_then(|()| joined.map(drop));
         }
         self.watchdog.stop();
         ended
@@ -305,3 +305,6 @@ impl Star {
         let _ = self.join();
     }
 }
+
+#[cfg(test)]
+mod tests;

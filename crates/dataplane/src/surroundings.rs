@@ -38,6 +38,8 @@ pub(crate) struct Surroundings {
     pub(crate) remotes: Remotes,
     /// Connections with frames that were not offered to the kernel, or to their shard.
     pub(crate) dirty: Vec<ConnId>,
+    /// Connections with a backlog, whose writer task is to be started.
+    pub(crate) spilled: Vec<ConnId>,
     /// Reads that wait for the reading task.
     pub(crate) fetches: VecDeque<Fetch>,
     pub(crate) fetch_bell: Rc<Bell>,
@@ -67,6 +69,7 @@ impl Surroundings {
             conns: Conns::new(shard),
             remotes: Remotes::new(shards),
             dirty: Vec::new(),
+            spilled: Vec::new(),
             fetches: VecDeque::new(),
             fetch_bell: Rc::default(),
             untold: VecDeque::new(),

@@ -124,22 +124,10 @@ impl Shell {
             sleep(every).await;
             self.turn(|state| {
                 let now = state.world.mono();
-                let mut silent = Vec::new();
-                for (id, conn) in state.world.conns.iter_mut() {
-                    match verdict(conn, now, self.star.keepalive) {
-                        Verdict::Fine => {}
-                        Verdict::Ping => {
-                            conn.pings_unanswered += 1;
-                            conn.out.message(&Ping { echo: u64::from(conn.pings_unanswered) }, 0);
-                            silent.push(id);
-                        }
-                        Verdict::Over(why) => {
-                            tracing::debug!(shard = %self.me, slot = id.slot, why, "connection closed");
-                            kill(conn);
-                        }
-                    }
-                }
-                silent.into_iter().for_each(|id| state.world.mark_dirty(id));
+                let conns = state.world.conns.iter_mut();
+                let looked_at = conns.filter_map(|(id, conn)| look_after(conn, now, self.star.keepalive).then_some(id));
+                let pinged: Vec<_> = looked_at.collect();
+                pinged.into_iter().for_each(|id| state.world.mark_dirty(id));
             });
         }
     }
@@ -150,39 +138,63 @@ impl Shell {
         let bell: Rc<Bell> = Rc::clone(&self.state.borrow().world.fetch_bell);
         while !self.is_over.get() {
             bell.wait().await;
-            while under_way.get() < FETCHES_MAX {
-                let Some(fetch) = self.state.borrow_mut().world.fetches.pop_front() else { break };
+            while let Some(fetch) = self.next_fetch(under_way.get()) {
                 under_way.set(under_way.get() + 1);
-                let (shell, reader) = (Rc::clone(&self), Rc::clone(&reader));
-                let (bell, under_way) = (Rc::clone(&bell), Rc::clone(&under_way));
-                glommio::spawn_local(async move {
-                    shell.fetch(&reader, fetch).await;
-                    under_way.set(under_way.get() - 1);
-                    bell.ring();
-                })
-                .detach();
+                let place = FetchPlace { under_way: Rc::clone(&under_way), bell: Rc::clone(&bell) };
+                glommio::spawn_local(Rc::clone(&self).fetch(Rc::clone(&reader), fetch, place)).detach();
             }
         }
     }
 
-    async fn fetch(self: &Rc<Self>, reader: &HistoryReader, fetch: Fetch) {
+    fn next_fetch(&self, under_way: usize) -> Option<Fetch> {
+        if under_way < FETCHES_MAX { self.state.borrow_mut().world.fetches.pop_front() } else { None }
+    }
+
+    async fn fetch(self: Rc<Self>, reader: Rc<HistoryReader>, fetch: Fetch, place: FetchPlace) {
         let Fetch { ticket, log, segment, offset, bytes } = fetch;
         let read = reader.read(usize::from(log), segment, offset, bytes).await;
-        self.turn(|state| {
-            let result = match &read {
-                Ok(read) => Ok(&read[..]),
-                Err(error) => {
-                    tracing::warn!(shard = %self.me, log, %segment, offset, bytes, %error, "a history read failed");
-                    Err(FetchError { segment, offset, bytes, message: error.to_string() })
-                }
-            };
-            state.core.on_fetched(ticket, result, &mut state.world);
-        });
+        if let Err(error) = &read {
+            tracing::warn!(shard = %self.me, log, %segment, offset, bytes, %error, "a history read failed");
+        }
+        let failed = |error: &io::Error| FetchError { segment, offset, bytes, message: error.to_string() };
+        let result = read.as_ref().map(|read| &read[..]).map_err(failed);
+        self.turn(|state| state.core.on_fetched(ticket, result, &mut state.world));
+        place.give_back();
+    }
+}
+
+/// One of the places for reads that are under way.
+struct FetchPlace {
+    under_way: Rc<Cell<usize>>,
+    bell: Rc<Bell>,
+}
+
+impl FetchPlace {
+    fn give_back(self) {
+        self.under_way.set(self.under_way.get() - 1);
+        self.bell.ring();
     }
 }
 
 async fn sleep(time: Duration) {
     glommio::timer::sleep(time).await;
+}
+
+/// Closes a connection that is over, asks one that is silent; true when there is something to send.
+fn look_after(conn: &mut Conn, now: Duration, keepalive: Duration) -> bool {
+    match verdict(conn, now, keepalive) {
+        Verdict::Fine => false,
+        Verdict::Ping => {
+            conn.pings_unanswered += 1;
+            conn.out.message(&Ping { echo: u64::from(conn.pings_unanswered) }, 0);
+            true
+        }
+        Verdict::Over(why) => {
+            tracing::debug!(why, "connection closed");
+            kill(conn);
+            false
+        }
+    }
 }
 
 enum Verdict {

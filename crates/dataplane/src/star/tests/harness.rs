@@ -1,0 +1,231 @@
+//! A real star on a directory of its own, and a client that speaks bytes.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tuning::settings::Settings;
+use tuning::units::{Bytes, Millis};
+use wire::batch::BatchBuilder;
+use wire::bucket::{Bucket, BucketSpec};
+use wire::config::{Class, ConfigPatch};
+use wire::frame::{self, Kind, Next};
+use wire::handoff::{BucketTable, ToControl, ToShard};
+use wire::hot::{Ack, AppendHead, walk_acks};
+use wire::ids::{BatchNo, BucketId, ClusterId, ProducerId, StarId};
+use wire::limits::FRAME_BODY_BYTES_MAX;
+use wire::message::{Hello, Message, Open, Opened, Refused, Welcome};
+use wire::names::{Address, BucketName, FencingToken};
+use wire::refusal::Refusal;
+
+use crate::{Options, Star, recover, start};
+
+/// The one bucket there is.
+pub(super) const BUCKET: &str = "demo";
+
+pub(super) fn settings() -> Settings {
+    let mut settings = Settings::default();
+    settings.log.segment_bytes = Bytes::mib(8);
+    settings.drain_timeout_ms = Millis::new(2_000);
+    settings
+}
+
+pub(super) struct Running {
+    pub(super) star: Star,
+    pub(super) told: Arc<Mutex<Vec<String>>>,
+}
+
+pub(super) fn serve_with(data: &Path, shards: usize, settings: Settings) -> Running {
+    let cpus = tuning::host::cpus_allowed();
+    let shard_cpus: Vec<usize> = cpus.iter().copied().cycle().take(shards).collect();
+    let recovered = recover(data, u16::try_from(shards).unwrap(), |_| ()).unwrap();
+    let options = Options {
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        shard_cpus,
+        settings,
+        log_bytes_max: 128 << 20,
+        version: "test",
+        cluster_id: ClusterId::from_bytes([1; 16]),
+        star_id: StarId::from_bytes([2; 16]),
+    };
+    let told: Arc<Mutex<Vec<String>>> = Arc::default();
+    let tell = Arc::clone(&told);
+    let to_control = move |message: ToControl| {
+        tell.lock().unwrap().push(format!("{message:?}"));
+        Ok(())
+    };
+    let star = start(&options, recovered, to_control).unwrap();
+    for send in star.shard_senders() {
+        send(ToShard::Buckets(Arc::new(table()))).unwrap();
+    }
+    Running { star, told }
+}
+
+pub(super) fn serve(data: &Path, shards: usize) -> Running {
+    serve_with(data, shards, settings())
+}
+
+fn table() -> BucketTable {
+    let mut spec = BucketSpec::named(BucketName::new(BUCKET).unwrap());
+    spec.create_stream_on_append = true;
+    spec.defaults = ConfigPatch { class: Some(Class::Express), ..ConfigPatch::default() };
+    let bucket = Arc::new(Bucket::made(&spec, BucketId::from_bytes([7; 16]), 0));
+    BucketTable { version: 1, buckets: BTreeMap::from([(bucket.name.clone(), bucket)]) }
+}
+
+impl Running {
+    pub(super) fn client(&self) -> Client {
+        let mut client = self.stranger();
+        client.welcome = Some(client.call(&Hello { client: "test".to_owned() }).unwrap());
+        client
+    }
+
+    /// A client that has not said hello.
+    pub(super) fn stranger(&self) -> Client {
+        let socket = TcpStream::connect(self.star.addr()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        Client { socket, received: Vec::new(), correlation: 0, welcome: None }
+    }
+
+    /// A key whose stream lies on this shard.
+    pub(super) fn key_on(shard: u16, shards: u16) -> String {
+        let placement = crate::core::Placement::even(shards);
+        let is_there = |key: &String| {
+            let slot = wire::slot::Slot::of(BucketId::from_bytes([7; 16]), &wire::names::Key::new(key).unwrap());
+            placement.shard(slot).get() == shard
+        };
+        (0..).map(|n| format!("key-{n}")).find(is_there).unwrap()
+    }
+
+    /// A counter summed over all shards.
+    pub(super) fn counted(&self, name: &str) -> u64 {
+        let answer: wire::message::StarAnswer = self.client().call(&wire::message::StarGet {}).unwrap();
+        answer.counters.iter().filter(|counter| counter.name == name).map(|counter| counter.value).sum()
+    }
+
+    pub(super) fn stop(self) {
+        self.star.drain();
+        self.star.join().unwrap();
+    }
+}
+
+pub(super) fn data() -> TempDir {
+    tempfile::tempdir_in(std::env::var("NOVA_TEST_DIR").unwrap_or_else(|_| "/var/tmp".to_owned())).unwrap()
+}
+
+pub(super) struct Got {
+    pub(super) kind: Kind,
+    pub(super) correlation: u64,
+    pub(super) head: Vec<u8>,
+}
+
+pub(super) struct Client {
+    pub(super) socket: TcpStream,
+    received: Vec<u8>,
+    correlation: u64,
+    pub(super) welcome: Option<Welcome>,
+}
+
+impl Client {
+    pub(super) fn send(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).unwrap();
+    }
+
+    /// The next frame; none when the star has closed.
+    pub(super) fn next(&mut self) -> Option<Got> {
+        loop {
+            if let Next::Frame(frame) = frame::next(&self.received, FRAME_BODY_BYTES_MAX).unwrap() {
+                let got = Got {
+                    kind: frame.kind,
+                    correlation: frame.correlation,
+                    head: frame.head.to_vec(),
+                };
+                let bytes = frame.frame_bytes;
+                self.received.drain(..bytes);
+                return Some(got);
+            }
+            let mut more = vec![0; 64 << 10];
+            match self.socket.read(&mut more) {
+                Ok(0) => return None,
+                Ok(bytes) => self.received.extend_from_slice(&more[..bytes]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    pub(super) fn ask(&mut self, request: &impl Message) -> u64 {
+        self.correlation += 1;
+        let mut bytes = Vec::new();
+        request.frame(self.correlation, &mut bytes);
+        self.send(&bytes);
+        self.correlation
+    }
+
+    pub(super) fn answer<A: Message>(&mut self, correlation: u64) -> Result<A, Refusal> {
+        loop {
+            let got = self.next().expect("an answer before the end");
+            if got.correlation != correlation || got.kind == Kind::Acks {
+                continue;
+            }
+            if got.kind == Kind::Refused {
+                return Err(Refused::get(&got.head).unwrap().refusal);
+            }
+            assert_eq!(got.kind, A::KIND);
+            return Ok(A::get(&got.head).unwrap());
+        }
+    }
+
+    pub(super) fn call<A: Message>(&mut self, request: &impl Message) -> Result<A, Refusal> {
+        let correlation = self.ask(request);
+        self.answer(correlation)
+    }
+
+    pub(super) fn open(&mut self, key: &str) -> Opened {
+        self.call(&Open {
+            address: Address::new(BUCKET, key).unwrap(),
+            producer: ProducerId::new(77),
+            fencing_token: FencingToken::default(),
+            resume: None,
+        })
+        .unwrap()
+    }
+
+    /// `count` appends of one record each, in flight together; their acks.
+    pub(super) fn append(&mut self, session: u32, numbers: std::ops::Range<u64>, body: &[u8]) -> Vec<Ack> {
+        let count = numbers.clone().count();
+        let mut bytes = Vec::new();
+        for no in numbers {
+            append_frame(session, no, body, &mut bytes);
+        }
+        self.send(&bytes);
+        let mut acks = Vec::new();
+        while acks.len() < count {
+            let got = self.next().expect("acks before the end");
+            assert_eq!(got.kind, Kind::Acks);
+            walk_acks(&got.head, |group, ack| {
+                assert_eq!(group.session, session);
+                acks.push(ack);
+            })
+            .unwrap();
+        }
+        acks
+    }
+}
+
+pub(super) fn append_frame(session: u32, no: u64, body: &[u8], out: &mut Vec<u8>) {
+    let mut batch = Vec::new();
+    let mut builder = BatchBuilder::new();
+    builder.push::<&[u8], &[u8]>(None, &[], body).unwrap();
+    let batch_crc = builder.finish(&mut batch).unwrap();
+    let head = AppendHead { session, no: BatchNo::new(no), match_seq_num: None, resent: false, batch_crc };
+    let open = frame::begin(out);
+    out.extend_from_slice(&head.encode());
+    let open = open.head_ends(out);
+    out.extend_from_slice(&batch);
+    open.end(Kind::Append, 0, out);
+}
