@@ -1,3 +1,7 @@
-//! The `nova` binary.
+//! `nova`: the command for users of a star.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::nova::main()
+}
