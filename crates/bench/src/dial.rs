@@ -1,0 +1,156 @@
+//! How is a connection opened and a request answered, one at a time?
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use wire::frame::{self, Frame, Kind, Next};
+use wire::limits::FRAME_BODY_BYTES_MAX;
+use wire::message::{GoAway, Hello, Message, Ping, Pong, Refused, SessionEnded, SubscriptionEnded, Welcome};
+
+use crate::error::BenchError;
+
+/// How long an answer may take.
+pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(10);
+const READ_BYTES: usize = 64 << 10;
+
+/// A connection whose calls block.
+#[derive(Debug)]
+pub(crate) struct Dialled {
+    addr: String,
+    stream: TcpStream,
+    inbox: Vec<u8>,
+    at: usize,
+    outbox: Vec<u8>,
+}
+
+impl Dialled {
+    /// Connects and says hello.
+    pub(crate) fn connect(addr: &str) -> Result<Self, BenchError> {
+        let refuse = |source| BenchError::Connect { addr: addr.to_owned(), source };
+        let stream = TcpStream::connect(addr).map_err(refuse)?;
+        stream.set_nodelay(true).map_err(refuse)?;
+        stream.set_read_timeout(Some(ANSWER_MAX)).map_err(refuse)?;
+        let mut dialled = Self { addr: addr.to_owned(), stream, inbox: Vec::new(), at: 0, outbox: Vec::new() };
+        let client = concat!("nova-bench/", env!("CARGO_PKG_VERSION")).to_owned();
+        dialled.call::<Welcome>("the hello", &Hello { client })?;
+        Ok(dialled)
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) fn call<A: Message>(&mut self, request: &'static str, message: &impl Message) -> Result<A, BenchError> {
+        self.send(message)?;
+        self.answer(request)
+    }
+
+    /// Sends a message.
+    pub(crate) fn send(&mut self, message: &impl Message) -> Result<(), BenchError> {
+        self.send_with(|out| message.frame(0, out))
+    }
+
+    /// Sends what `put` writes.
+    pub(crate) fn send_with(&mut self, put: impl FnOnce(&mut Vec<u8>)) -> Result<(), BenchError> {
+        self.outbox.clear();
+        put(&mut self.outbox);
+        self.stream.write_all(&self.outbox).map_err(|source| broken(&self.addr, 1, source))
+    }
+
+    /// Waits for the answer to a request.
+    pub(crate) fn answer<A: Message>(&mut self, request: &'static str) -> Result<A, BenchError> {
+        self.next(|frame| {
+            if frame.kind == Kind::Refused {
+                let Refused { refusal } = decoded(frame, request)?;
+                return Err(BenchError::Refused { request, refusal });
+            }
+            decoded(frame, request)
+        })
+    }
+
+    /// Waits for the next frame; answers pings meanwhile.
+    pub(crate) fn next<T>(&mut self, take: impl FnOnce(&Frame<'_>) -> Result<T, BenchError>) -> Result<T, BenchError> {
+        let echo = loop {
+            match frame::next(&self.inbox[self.at..], FRAME_BODY_BYTES_MAX)? {
+                Next::Short { .. } => {}
+                Next::Frame(frame) => {
+                    self.at += frame.frame_bytes;
+                    refuse_ends(&frame)?;
+                    if frame.kind != Kind::Ping {
+                        return take(&frame);
+                    }
+                    let Ping { echo } = decoded(&frame, "keep-alive")?;
+                    break echo;
+                }
+            }
+            self.read_more()?;
+        };
+        self.send(&Pong { echo })?;
+        self.next(take)
+    }
+
+    fn read_more(&mut self) -> Result<(), BenchError> {
+        self.inbox.drain(..self.at);
+        self.at = 0;
+        let len = self.inbox.len();
+        self.inbox.resize(len + READ_BYTES, 0);
+        let got = loop {
+            match self.stream.read(&mut self.inbox[len..]) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                got => break got,
+            }
+        };
+        self.inbox.truncate(len + *got.as_ref().unwrap_or(&0));
+        match got {
+            Ok(0) => Err(BenchError::Closed { addr: self.addr.clone(), in_flight: 1 }),
+            Ok(_) => Ok(()),
+            Err(source) if source.kind() == ErrorKind::WouldBlock => {
+                let source = io::Error::new(ErrorKind::TimedOut, "no answer in time");
+                Err(broken(&self.addr, 1, source))
+            }
+            Err(source) => Err(broken(&self.addr, 1, source)),
+        }
+    }
+
+    /// Says how long an answer may take from now on.
+    pub(crate) fn set_answer_max(&self, max: Duration) -> Result<(), BenchError> {
+        self.stream.set_read_timeout(Some(max)).map_err(|source| broken(&self.addr, 0, source))
+    }
+
+    /// Its address, its socket, which does not block, and what was received and not yet looked at.
+    pub(crate) fn into_parts(mut self) -> Result<(String, TcpStream, Vec<u8>), BenchError> {
+        self.stream.set_nonblocking(true).map_err(|source| broken(&self.addr, 0, source))?;
+        self.inbox.drain(..self.at);
+        Ok((self.addr, self.stream, self.inbox))
+    }
+}
+
+/// A connection that broke.
+pub(crate) fn broken(addr: &str, in_flight: usize, source: io::Error) -> BenchError {
+    BenchError::Broken { addr: addr.to_owned(), in_flight, source }
+}
+
+/// The message of a frame that must be of its kind.
+pub(crate) fn decoded<M: Message>(frame: &Frame<'_>, awaited: &'static str) -> Result<M, BenchError> {
+    if frame.kind != M::KIND {
+        return Err(BenchError::Unexpected { found: frame.kind, awaited });
+    }
+    M::get(frame.head).map_err(|refusal| BenchError::Refused { request: awaited, refusal })
+}
+
+/// Fails on a frame by which the server ends what a run needs.
+pub(crate) fn refuse_ends(frame: &Frame<'_>) -> Result<(), BenchError> {
+    match frame.kind {
+        Kind::GoAway => {
+            let GoAway { why } = decoded(frame, "a request to go")?;
+            Err(BenchError::GoAway { why })
+        }
+        Kind::SessionEnded => {
+            let SessionEnded { session, refusal } = decoded(frame, "the end of a session")?;
+            Err(BenchError::Ended { what: "session", handle: session, refusal })
+        }
+        Kind::SubscriptionEnded => {
+            let SubscriptionEnded { subscription, refusal } = decoded(frame, "the end of a subscription")?;
+            Err(BenchError::Ended { what: "subscription", handle: subscription, refusal })
+        }
+        _ => Ok(()),
+    }
+}

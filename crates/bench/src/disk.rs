@@ -1,0 +1,260 @@
+//! How long does a durable write take on this disk, by size and by method?
+
+mod target;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tuning::host::{Fitness, file_system};
+
+use crate::error::BenchError;
+use crate::latency::{Latencies, Quantiles};
+use crate::load::nanoseconds;
+use crate::progress::{OnProgress, Progress, Step, as_f64};
+use crate::report::{Made, Size, seconds};
+
+use target::Target;
+
+/// Smallest write.
+pub const WRITE_BYTES_MIN: usize = 4 << 10;
+/// Largest write.
+pub const WRITE_BYTES_MAX: usize = 1 << 20;
+/// Smallest file: a few of the largest writes.
+const FILE_BYTES_MIN: u64 = 4 << 20;
+
+/// How a write is made durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Method {
+    /// A write, then `fdatasync`.
+    WriteFdatasync,
+    /// A write to a file opened with `O_DSYNC`.
+    Dsync,
+    /// A write with `RWF_DSYNC`.
+    RwfDsync,
+}
+
+impl Method {
+    /// Every method.
+    pub const ALL: [Self; 3] = [Self::WriteFdatasync, Self::Dsync, Self::RwfDsync];
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::WriteFdatasync => "write+fdatasync",
+            Self::Dsync => "O_DSYNC",
+            Self::RwfDsync => "RWF_DSYNC",
+        })
+    }
+}
+
+/// What to write, where and for how long.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DiskOptions {
+    /// The directory; a file is made in it and removed.
+    pub directory: PathBuf,
+    /// Sizes of the writes, in bytes: multiples of 4 KiB, at most 1 MiB.
+    pub sizes: Vec<usize>,
+    /// How the writes are made durable, in turn at each size.
+    pub methods: Vec<Method>,
+    /// How long each method is measured at each size.
+    #[serde(rename = "rung_seconds", serialize_with = "seconds")]
+    pub rung: Duration,
+    /// Bytes of the file. It is written with zeroes first, as head-log segments are.
+    pub file_bytes: u64,
+    /// CPU that the writer is pinned to.
+    pub cpu: Option<usize>,
+}
+
+impl DiskOptions {
+    /// The whole ladder in a directory: 4 KiB to 1 MiB in powers of two, every method for half a second.
+    #[must_use]
+    pub fn ladder(directory: PathBuf) -> Self {
+        Self {
+            directory,
+            sizes: (12..=20).map(|power| 1 << power).collect(),
+            methods: Method::ALL.to_vec(),
+            rung: Duration::from_millis(500),
+            file_bytes: 64 << 20,
+            cpu: None,
+        }
+    }
+
+    fn check(&self) -> Result<(), BenchError> {
+        for size in &self.sizes {
+            if *size < WRITE_BYTES_MIN || *size > WRITE_BYTES_MAX || size % WRITE_BYTES_MIN != 0 {
+                let range = "a multiple of 4 KiB, 4 KiB to 1 MiB";
+                return Err(BenchError::option("size", size, range));
+            }
+        }
+        if self.sizes.is_empty() || self.methods.is_empty() {
+            return Err(BenchError::option("sizes and methods", "empty", "at least one"));
+        }
+        if self.file_bytes < FILE_BYTES_MIN || self.file_bytes % WRITE_BYTES_MAX as u64 != 0 {
+            let range = "a multiple of 1 MiB, at least 4 MiB";
+            return Err(BenchError::option("file_bytes", self.file_bytes, range));
+        }
+        Ok(())
+    }
+}
+
+/// One size by one method.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Rung {
+    /// Bytes of a write.
+    pub write_bytes: usize,
+    /// How it was made durable.
+    pub method: Method,
+    /// Bytes a second.
+    pub bytes_per_s: f64,
+    /// From before the write until it is durable, in microseconds.
+    pub latency_us: Quantiles,
+}
+
+/// The durable writes of a disk at depth 1.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DiskReport {
+    /// When and where.
+    #[serde(flatten)]
+    pub made: Made,
+    /// What was run.
+    pub settings: DiskOptions,
+    /// Whether the file system took the writes past its cache.
+    pub is_direct: bool,
+    /// By size, then by method.
+    pub rungs: Vec<Rung>,
+    /// What a reader must know before believing the numbers.
+    pub warnings: Vec<String>,
+}
+
+impl DiskReport {
+    /// The quickest method at a size, by its median.
+    #[must_use]
+    pub fn floor(&self, write_bytes: usize) -> Option<&Rung> {
+        let rungs = self.rungs.iter().filter(|rung| rung.write_bytes == write_bytes);
+        let median = |rung: &&Rung| rung.latency_us.p50.or(rung.latency_us.max).unwrap_or(f64::MAX);
+        rungs.min_by(|left, right| median(left).total_cmp(&median(right)))
+    }
+}
+
+/// Measures the ladder.
+///
+/// # Errors
+/// [`BenchError`] of an option, or of the file.
+pub fn run(options: &DiskOptions, on_progress: OnProgress<'_>) -> Result<DiskReport, BenchError> {
+    options.check()?;
+    if let Some(cpu) = options.cpu {
+        return on_cpu(options, cpu, on_progress);
+    }
+    measure(options, on_progress)
+}
+
+/// Measures on a thread of its own, so that the caller stays where it is.
+fn on_cpu(options: &DiskOptions, cpu: usize, on_progress: OnProgress<'_>) -> Result<DiskReport, BenchError> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(move || {
+            crate::cpu::pin(cpu)?;
+            // A caller that has gone needs no progress.
+            measure(options, &mut |progress| _ = sender.send(*progress))
+        });
+        receiver.iter().for_each(|progress| on_progress(&progress));
+        writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn measure(options: &DiskOptions, on_progress: OnProgress<'_>) -> Result<DiskReport, BenchError> {
+    let began = Instant::now();
+    let mut target = Target::create(&options.directory, options.file_bytes)?;
+    let made = Made::here(Some(&options.directory));
+    let mut rungs = Vec::new();
+    let all = options.sizes.len() * options.methods.len();
+    let mut writes = 0;
+    for write_bytes in &options.sizes {
+        for method in &options.methods {
+            let rung = climb(&mut target, *write_bytes, *method, options.rung)?;
+            writes += rung.latency_us.samples;
+            on_progress(&Progress {
+                step: Step::Floor,
+                elapsed: began.elapsed(),
+                percent: Some(100.0 * as_f64(rungs.len() as u64 + 1) / as_f64(all as u64)),
+                answers: writes,
+                answers_per_s: rung.bytes_per_s / as_f64(*write_bytes as u64),
+            });
+            rungs.push(rung);
+        }
+    }
+    Ok(DiskReport {
+        made,
+        settings: options.clone(),
+        is_direct: target.is_direct(),
+        rungs,
+        warnings: warnings(&target, options),
+    })
+}
+
+fn warnings(target: &Target, options: &DiskOptions) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !target.is_direct() {
+        warnings.push("the file system refuses O_DIRECT: the writes went through its cache".to_owned());
+    }
+    let found = file_system(&options.directory).map(|kind| (kind, kind.fitness()));
+    if let Ok((kind, Fitness::Unfit(why) | Fitness::Doubtful(why))) = found {
+        warnings.push(format!("{kind}: {why}"));
+    }
+    warnings
+}
+
+fn climb(target: &mut Target, write_bytes: usize, method: Method, rung: Duration) -> Result<Rung, BenchError> {
+    let mut latencies = Latencies::new();
+    let began = Instant::now();
+    let mut before = began;
+    loop {
+        target.write(write_bytes, method)?;
+        let now = Instant::now();
+        latencies.record(nanoseconds(now - before));
+        before = now;
+        if now - began >= rung {
+            break;
+        }
+    }
+    let seconds = (before - began).as_secs_f64();
+    Ok(Rung {
+        write_bytes,
+        method,
+        bytes_per_s: as_f64(latencies.samples() * write_bytes as u64) / seconds,
+        latency_us: latencies.quantiles(),
+    })
+}
+
+impl fmt::Display for DiskReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.made)?;
+        let (directory, direct) = (self.settings.directory.display(), self.is_direct);
+        let how = if direct { "O_DIRECT" } else { "through the cache" };
+        writeln!(f, "disk       {directory}, {how}, one write at a time, into written zeroes")?;
+        writeln!(f, "\n    KiB  method          {}        rate (µs)", Quantiles::HEADS)?;
+        for rung in &self.rungs {
+            let is_floor = self.floor(rung.write_bytes) == Some(rung);
+            writeln!(
+                f,
+                "{:7}  {:15} {} {:>9}/s{}",
+                rung.write_bytes >> 10,
+                rung.method,
+                rung.latency_us,
+                Size(rung.bytes_per_s).to_string(),
+                if is_floor { "  ← floor" } else { "" }
+            )?;
+        }
+        for warning in &self.warnings {
+            writeln!(f, "warning    {warning}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! Why did a measurement not come about, or not hold?
+
+use std::io;
+use std::path::PathBuf;
+
+use wire::batch::BatchError;
+use wire::entry::EntryError;
+use wire::frame::{FrameError, Kind};
+use wire::names::NameError;
+use wire::reason::Reason;
+use wire::refusal::Refusal;
+
+use crate::report::LoadReport;
+
+/// Why a measurement failed.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// An option outside of its range.
+    #[error("{option} is {value}: it must be {range}")]
+    Option {
+        /// Which.
+        option: &'static str,
+        /// What it was set to.
+        value: String,
+        /// What it may be.
+        range: String,
+    },
+    /// A bucket or a key that is none.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// Records that fit in no batch.
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    /// The server can't be reached.
+    #[error("{addr} can't be reached: {source}")]
+    Connect {
+        /// What was dialled.
+        addr: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A connection broke.
+    #[error("the connection to {addr} broke with {in_flight} requests unanswered: {source}")]
+    Broken {
+        /// Where to.
+        addr: String,
+        /// Requests that got no answer.
+        in_flight: usize,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The server ended a connection.
+    #[error("{addr} closed the connection with {in_flight} requests unanswered")]
+    Closed {
+        /// Where to.
+        addr: String,
+        /// Requests that got no answer.
+        in_flight: usize,
+    },
+    /// The server asked for an end.
+    #[error("the server asks its clients to go: {why}")]
+    GoAway {
+        /// Why, in its words.
+        why: String,
+    },
+    /// Bytes that are no frame.
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    /// Bytes that are no entry of a stream.
+    #[error(transparent)]
+    Entry(#[from] EntryError),
+    /// A request without which nothing can be measured was refused.
+    #[error("{request} was refused: {refusal}")]
+    Refused {
+        /// Which.
+        request: &'static str,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The server ended a session or a subscription.
+    #[error("the server ended {what} {handle}: {refusal}")]
+    Ended {
+        /// A session or a subscription.
+        what: &'static str,
+        /// Its handle.
+        handle: u32,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// A frame that answers nothing.
+    #[error("a frame of kind {found:?} while {awaited}")]
+    Unexpected {
+        /// What it carries.
+        found: Kind,
+        /// What was being waited for.
+        awaited: &'static str,
+    },
+    /// Appends that got no answer.
+    #[error("{appends} appends got no answer within {waited_s} s of the end")]
+    Unanswered {
+        /// How many.
+        appends: u64,
+        /// How long was waited, in seconds.
+        waited_s: u64,
+    },
+    /// The server broke a promise; the report tells what was measured all the same.
+    #[error("{violations} answers broke a promise, the first: {first}")]
+    Violations {
+        /// How many.
+        violations: u64,
+        /// The first one.
+        first: String,
+        /// What was measured.
+        report: Box<LoadReport>,
+    },
+    /// A subscriber got records out of order, twice or not at all.
+    #[error("the subscriber got record {found} where {expected} was due")]
+    Seam {
+        /// The sequence number that was due.
+        expected: u64,
+        /// The one that came.
+        found: u64,
+    },
+    /// A thread can't be kept on its CPU.
+    #[error("a thread can't be pinned to CPU {cpu}: {source}")]
+    Pin {
+        /// Which.
+        cpu: usize,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The system refused what every run needs.
+    #[error("{action}: {source}")]
+    System {
+        /// What was being done.
+        action: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The file of the disk floor can't be used.
+    #[error("{action} {}: {source}", path.display())]
+    File {
+        /// What was being done.
+        action: &'static str,
+        /// Which file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The echo of the network floor did not start.
+    #[error("the echo server did not start on CPU {cpu}: {why}")]
+    Echo {
+        /// Where it should have run.
+        cpu: usize,
+        /// Why.
+        why: String,
+    },
+}
+
+impl BenchError {
+    /// The reason that answers exit code and advice.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Option { .. } | Self::Name(_) => Reason::Invalid,
+            Self::Batch(error) => error.reason(),
+            Self::Refused { refusal, .. } | Self::Ended { refusal, .. } => refusal.reason,
+            Self::Connect { .. }
+            | Self::Broken { .. }
+            | Self::Closed { .. }
+            | Self::GoAway { .. }
+            | Self::Unanswered { .. } => Reason::Unavailable,
+            Self::Pin { .. } | Self::System { .. } | Self::File { .. } | Self::Echo { .. } => {
+                Reason::FailedPrecondition
+            }
+            Self::Frame(_) | Self::Entry(_) | Self::Unexpected { .. } | Self::Violations { .. } | Self::Seam { .. } => {
+                Reason::Internal
+            }
+        }
+    }
+
+    /// An option that is out of its range.
+    pub(crate) fn option(option: &'static str, value: impl ToString, range: impl Into<String>) -> Self {
+        Self::Option { option, value: value.to_string(), range: range.into() }
+    }
+}

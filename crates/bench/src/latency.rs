@@ -1,0 +1,119 @@
+//! How are latencies gathered, merged and told?
+
+use std::fmt;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::progress::as_f64;
+
+/// Longest latency that is told apart; longer ones count as this.
+const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
+/// Shortest latency that is told apart.
+const LATENCY_NS_MIN: u64 = 100;
+
+/// A quantile needs this many samples beyond it.
+const SAMPLES_BEYOND_MIN: f64 = 10.0;
+
+/// Latencies of a thread, with three digits.
+#[derive(Debug, Clone)]
+pub struct Latencies(Histogram<u64>);
+
+impl Latencies {
+    /// None yet.
+    ///
+    /// # Panics
+    /// Never: the bounds are constants that the histogram takes.
+    #[must_use]
+    pub fn new() -> Self {
+        match Histogram::new_with_bounds(LATENCY_NS_MIN, LATENCY_NS_MAX, 3) {
+            Ok(histogram) => Self(histogram),
+            Err(error) => unreachable!("{error}"),
+        }
+    }
+
+    /// Adds one, in nanoseconds.
+    #[inline]
+    pub fn record(&mut self, ns: u64) {
+        self.0.saturating_record(ns);
+    }
+
+    /// Adds those of another thread.
+    ///
+    /// # Panics
+    /// Never: all have the same bounds.
+    pub fn merge(&mut self, others: &Self) {
+        if let Err(error) = self.0.add(&others.0) {
+            unreachable!("{error}");
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// Their quantiles.
+    #[must_use]
+    pub fn quantiles(&self) -> Quantiles {
+        let us = |ns: u64| as_f64(ns) / 1e3;
+        let at = |quantile: f64| {
+            let beyond = as_f64(self.samples()) * (1.0 - quantile);
+            // A hair of slack, since 1 - 0.999 is not exact.
+            (beyond >= SAMPLES_BEYOND_MIN - 1e-6).then(|| us(self.0.value_at_quantile(quantile)))
+        };
+        Quantiles {
+            samples: self.samples(),
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p99_9: at(0.999),
+            max: (self.samples() > 0).then(|| us(self.0.max())),
+        }
+    }
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Quantiles in microseconds; one is absent where fewer than ten samples lie beyond it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Quantiles {
+    /// How many samples they are of.
+    pub samples: u64,
+    /// Half lie at or below.
+    pub p50: Option<f64>,
+    /// 90 in 100.
+    pub p90: Option<f64>,
+    /// 99 in 100.
+    pub p99: Option<f64>,
+    /// 999 in 1 000.
+    pub p99_9: Option<f64>,
+    /// The longest.
+    pub max: Option<f64>,
+}
+
+impl Quantiles {
+    /// The heads of the columns that its `Display` prints.
+    pub const HEADS: &str = "       p50       p90       p99     p99.9       max";
+}
+
+impl fmt::Display for Quantiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for value in [self.p50, self.p90, self.p99, self.p99_9, self.max] {
+            match value {
+                Some(us) if us < 1e5 => write!(f, "{us:10.1}")?,
+                Some(us) => write!(f, "{us:10.0}")?,
+                None => write!(f, "{:>10}", "-")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;
