@@ -85,9 +85,7 @@ fn run(nova: Nova) -> Result<(), Failure> {
         Command::Man(args) => shell::man(&args),
         Command::Bench(command) => bench::run(command, &global),
         command => {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let outcome = runtime.block_on(talk(command, &global));
             // A thread may still wait for standard input, and nobody waits for it.
             runtime.shutdown_background();
@@ -120,10 +118,7 @@ struct Star {
 
 impl Star {
     fn of(global: &Global) -> Result<Self, Failure> {
-        Ok(Self {
-            client: Client::new(Options::new(global.addr.iter().cloned()))?,
-            output: global.output,
-        })
+        Ok(Self { client: Client::new(Options::new(global.addr.iter().cloned()))?, output: global.output })
     }
 
     /// Shows one answer.

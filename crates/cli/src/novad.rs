@@ -26,10 +26,7 @@ struct Failure {
 
 impl Failure {
     fn new(reason: Reason, error: impl ToString) -> Self {
-        Self {
-            reason,
-            message: error.to_string(),
-        }
+        Self { reason, message: error.to_string() }
     }
 }
 
@@ -64,8 +61,7 @@ fn complain(failure: &Failure) -> ExitCode {
 }
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
-    let loaded = args::settings(matches, std::env::vars_os())
-        .map_err(|error| Failure::new(error.reason(), error))?;
+    let loaded = args::settings(matches, std::env::vars_os()).map_err(|error| Failure::new(error.reason(), error))?;
     let settings = loaded.settings();
     if matches!(settings.store, StoreAddress::S3 { .. }) {
         return Err(no_s3(settings));
@@ -95,7 +91,9 @@ fn no_s3(settings: &Settings) -> Failure {
     let store = &settings.store;
     Failure::new(
         Reason::FailedPrecondition,
-        format!("the store {store} can't be used yet, for S3 comes with the standard store: name a directory with --store"),
+        format!(
+            "the store {store} can't be used yet, for S3 comes with the standard store: name a directory with --store"
+        ),
     )
 }
 
@@ -103,10 +101,7 @@ fn no_s3(settings: &Settings) -> Failure {
 fn log() -> Result<(), Failure> {
     let filter = match std::env::var("NOVA_LOG") {
         Ok(text) if !text.is_empty() => EnvFilter::try_new(&text).map_err(|error| {
-            Failure::new(
-                Reason::Invalid,
-                format!("NOVA_LOG is set to `{text}`, which is no filter: {error}"),
-            )
+            Failure::new(Reason::Invalid, format!("NOVA_LOG is set to `{text}`, which is no filter: {error}"))
         })?,
         _ => EnvFilter::new("info"),
     };

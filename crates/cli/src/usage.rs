@@ -16,12 +16,8 @@ pub(crate) enum Told {
 /// Sorts what clap has to say.
 pub(crate) fn told(error: &clap::Error, command: &str) -> Told {
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            Told::Asked(error.render().to_string())
-        }
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Told::Help(error.render().to_string())
-        }
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Told::Asked(error.render().to_string()),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Told::Help(error.render().to_string()),
         _ => Told::Wrong(one_line(&error.render().to_string(), command)),
     }
 }
@@ -50,13 +46,8 @@ mod tests {
 
     #[test]
     fn a_missing_argument_is_told_in_one_line_that_names_it() {
-        let Told::Wrong(line) = wrong(&["it"]) else {
-            panic!("not told as wrong")
-        };
-        assert_eq!(
-            line,
-            "the following required arguments were not provided: --to <to> (it --help tells more)"
-        );
+        let Told::Wrong(line) = wrong(&["it"]) else { panic!("not told as wrong") };
+        assert_eq!(line, "the following required arguments were not provided: --to <to> (it --help tells more)");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::time::Instant;
 
-use client::{Appended, AppendRecord, Producer};
+use client::{AppendRecord, Appended, Producer};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use wire::ids::SeqNum;
@@ -21,10 +21,7 @@ pub(super) async fn run(args: Append, star: &Star) -> Result<(), Failure> {
         return Err(Failure::invalid("--base64 goes with --format json: a line is bytes already"));
     }
     let coding = if args.base64 { Coding::Base64 } else { Coding::Utf8 };
-    let reading = Reading {
-        format: args.format,
-        coding,
-    };
+    let reading = Reading { format: args.format, coding };
     let options = client::ProducerOptions {
         linger: args.linger,
         fencing_token: args.fencing_token.clone().unwrap_or_default(),
@@ -79,12 +76,7 @@ async fn pipelined(producer: &Producer, mut intake: Intake, sum: &mut Sum) -> Re
 }
 
 /// Sends a batch once the one before is acked: a miss in the middle must not let a later batch in, which may fit by chance.
-async fn chained(
-    producer: &Producer,
-    mut intake: Intake,
-    mut seq_num: SeqNum,
-    sum: &mut Sum,
-) -> Result<(), Failure> {
+async fn chained(producer: &Producer, mut intake: Intake, mut seq_num: SeqNum, sum: &mut Sum) -> Result<(), Failure> {
     let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
     loop {
         let next = tokio::select! {
@@ -116,10 +108,7 @@ impl Size {
     fn of(records: &[AppendRecord]) -> Self {
         let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
         let bytes = records.iter().map(|record| count(content_bytes(record)) + 1).sum();
-        Self {
-            records: count(records.len()),
-            bytes,
-        }
+        Self { records: count(records.len()), bytes }
     }
 }
 
@@ -134,29 +123,21 @@ struct Sum {
 
 impl Sum {
     fn new(progress: Progress) -> Self {
-        Self {
-            records: 0,
-            span: None,
-            started: Instant::now(),
-            progress,
-        }
+        Self { records: 0, span: None, started: Instant::now(), progress }
     }
 
     fn add(&mut self, size: Size, ack: &Appended) {
         self.records += size.records;
-        self.span = Some(Appended {
-            start: self.span.as_ref().map_or(ack.start, |span| span.start),
-            ..ack.clone()
-        });
+        self.span = Some(Appended { start: self.span.as_ref().map_or(ack.start, |span| span.start), ..ack.clone() });
         self.progress.add(size.records, size.bytes);
     }
 
     fn tell(&self, star: &Star) -> Result<(), Failure> {
         let Some(span) = &self.span else {
-            return Ok(match star.output {
-                Output::Json => (),
-                Output::Text => writeln!(io::stderr(), "nothing to append: the input is empty")?,
-            });
+            if star.output == Output::Text {
+                writeln!(io::stderr(), "nothing to append: the input is empty")?;
+            }
+            return Ok(());
         };
         match star.output {
             Output::Json => star.show(&row(span, self.records)),
@@ -170,10 +151,7 @@ impl Sum {
         let noun = if records == 1 { "record" } else { "records" };
         let place = if end.since(start) == records { "at" } else { "among those at" };
         let seconds = self.started.elapsed().as_secs_f64();
-        format!(
-            "{records} {noun} {place} {start}..{end} durable ({}) in {seconds:.2} s",
-            span.class
-        )
+        format!("{records} {noun} {place} {start}..{end} durable ({}) in {seconds:.2} s", span.class)
     }
 }
 

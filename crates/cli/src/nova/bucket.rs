@@ -125,10 +125,7 @@ mod tests {
     fn demo() -> Bucket {
         let spec = BucketSpec {
             create_stream_on_append: true,
-            defaults: ConfigPatch {
-                class: Some(Class::Express),
-                ..ConfigPatch::default()
-            },
+            defaults: ConfigPatch { class: Some(Class::Express), ..ConfigPatch::default() },
             ..BucketSpec::named(BucketName::new("demo").unwrap())
         };
         Bucket::made(&spec, BucketId::from_bytes([1; 16]), 5)

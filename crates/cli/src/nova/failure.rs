@@ -89,9 +89,7 @@ fn durable(records: u64) -> String {
 
 impl Refused {
     fn row(&self) -> Row {
-        let Refusal {
-            reason, message, ..
-        } = &self.refusal;
+        let Refusal { reason, message, .. } = &self.refusal;
         let row = Row::new()
             .with("reason", reason.word())
             .with("message", message.as_str())
@@ -102,13 +100,7 @@ impl Refused {
         let Some(details) = &self.refusal.details else {
             return row;
         };
-        let Details {
-            tail,
-            trim_point,
-            fencing_token,
-            leader,
-            retry_after_ms,
-        } = &**details;
+        let Details { tail, trim_point, fencing_token, leader, retry_after_ms } = &**details;
         row.with_some("tail", *tail)
             .with_some("trim_point", trim_point.map(|at| at.get()))
             .with_some("fencing_token", fencing_token.as_ref().map(|token| token.as_str()))
@@ -154,9 +146,7 @@ impl From<client::Error> for Failure {
             trim_point: error.trim_point(),
             fencing_token: error.fencing_token().cloned(),
             leader: error.leader().map(str::to_owned),
-            retry_after_ms: error
-                .retry_after()
-                .map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+            retry_after_ms: error.retry_after().map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
         };
         let mut refusal = Refusal::new(error.reason(), error.message());
         refusal.details = Some(Box::new(details));
@@ -191,10 +181,7 @@ mod tests {
     #[test]
     fn an_error_is_one_line_with_its_reason_first() {
         let failure = Failure::from(Refusal::new(Reason::NotFound, "no bucket\n'demo'"));
-        assert_eq!(
-            failure.line(Output::Text).unwrap(),
-            "nova: not_found: no bucket\\n'demo'"
-        );
+        assert_eq!(failure.line(Output::Text).unwrap(), "nova: not_found: no bucket\\n'demo'");
         assert_eq!(failure.exit_code(), 3);
     }
 

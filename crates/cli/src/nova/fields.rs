@@ -97,15 +97,10 @@ impl<const OF_BUCKET: bool> ConfigFlags<OF_BUCKET> {
 
     fn arg(field: &Field) -> Arg {
         let id = format!("{}{}", Self::PREFIX, field.name);
-        let arg = Arg::new(id.clone())
-            .long(id.replace('_', "-"))
-            .value_name(field.value)
-            .help(field.help);
+        let arg = Arg::new(id.clone()).long(id.replace('_', "-")).value_name(field.value).help(field.help);
         match field.kind {
             Kind::Class(_) => arg.value_parser(words(&["express", "standard"], str::parse::<Class>)),
-            Kind::Policy(_) => {
-                arg.value_parser(words(&["any", "fenced"], str::parse::<ProducerPolicy>))
-            }
+            Kind::Policy(_) => arg.value_parser(words(&["any", "fenced"], str::parse::<ProducerPolicy>)),
             Kind::Mode(_) => {
                 let modes = ["client-prefer", "client-require", "arrival"];
                 arg.value_parser(words(&modes, str::parse::<TimestampingMode>))
@@ -139,10 +134,7 @@ pub(super) fn switch(arg: Arg) -> Arg {
         .hide_possible_values(true)
 }
 
-fn words<T, E>(
-    words: &[&'static str],
-    parse: fn(&str) -> Result<T, E>,
-) -> impl TypedValueParser<Value = T> + use<T, E>
+fn words<T, E>(words: &[&'static str], parse: fn(&str) -> Result<T, E>) -> impl TypedValueParser<Value = T> + use<T, E>
 where
     T: Clone + Send + Sync + 'static,
     E: std::error::Error + Send + Sync + 'static,
@@ -152,11 +144,7 @@ where
 
 impl<const OF_BUCKET: bool> Args for ConfigFlags<OF_BUCKET> {
     fn augment_args(command: Command) -> Command {
-        let heading = if OF_BUCKET {
-            "Defaults of the streams made in the bucket"
-        } else {
-            "Configuration"
-        };
+        let heading = if OF_BUCKET { "Defaults of the streams made in the bucket" } else { "Configuration" };
         let args = FIELDS.iter().map(|field| Self::arg(field).help_heading(heading));
         command.args(args)
     }
@@ -193,8 +181,5 @@ pub(super) fn show_config(config: &StreamConfig, prefix: &str, row: Row) -> Row 
         .with(name("batch_max_bytes"), u64::from(config.batch.max_bytes))
         .with(name("batch_max_records"), u64::from(config.batch.max_records))
         .with(name("batch_max_delay_ms"), u64::from(config.batch.max_delay_ms))
-        .with(
-            name("throughput_max_bytes_per_second"),
-            config.throughput_max_bytes_per_second,
-        )
+        .with(name("throughput_max_bytes_per_second"), config.throughput_max_bytes_per_second)
 }

@@ -87,9 +87,7 @@ fn read_all(input: impl Read, reading: Reading, sender: &Sender) -> Result<(), S
 fn failure(error: &LineError) -> Failure {
     match error {
         LineError::Input(_) => Failure::Local(error.to_string()),
-        LineError::TooLong { .. } => {
-            Failure::from(Refusal::new(Reason::TooLarge, error.to_string()))
-        }
+        LineError::TooLong { .. } => Failure::from(Refusal::new(Reason::TooLarge, error.to_string())),
     }
 }
 
@@ -102,8 +100,7 @@ struct Gathered {
 
 impl Gathered {
     fn has_room_for(&self, record: &AppendRecord) -> bool {
-        self.records.len() < BATCH_RECORDS_MAX
-            && self.content_bytes + content_bytes(record) <= BATCH_CONTENT_BYTES_MAX
+        self.records.len() < BATCH_RECORDS_MAX && self.content_bytes + content_bytes(record) <= BATCH_CONTENT_BYTES_MAX
     }
 
     fn push(&mut self, record: AppendRecord) {
@@ -164,9 +161,6 @@ mod tests {
         let input = format!("a\n{}\nb\n", "x".repeat((1 << 20) + 1));
         let (batches, fault) = check(&input, Format::Lines);
         assert_eq!(batches, [1]);
-        assert_eq!(
-            fault.unwrap(),
-            "nova: too_large: line 2 has 1048577 bytes: at most 1048576 are allowed"
-        );
+        assert_eq!(fault.unwrap(), "nova: too_large: line 2 has 1048577 bytes: at most 1048576 are allowed");
     }
 }

@@ -113,11 +113,7 @@ fn page_limit(left: u64, end: Option<SeqNum>, start: Place) -> u32 {
 pub(super) async fn subscribe(args: Subscribe, star: &Star) -> Result<(), Failure> {
     let mut printer = Printer::new(super::stdout(), star.output, args.base64, args.limit);
     let (start, clamp) = args.start.place();
-    let options = client::SubscribeOptions {
-        start,
-        clamp,
-        ..client::SubscribeOptions::default()
-    };
+    let options = client::SubscribeOptions { start, clamp, ..client::SubscribeOptions::default() };
     let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
     let mut subscription = tokio::select! {
         opened = star.client.subscribe(&args.stream.address, options) => opened?,
@@ -153,10 +149,7 @@ async fn reader_is_gone() {
         let stdout = io::stdout();
         // An error is told without being asked for.
         let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
-        let at_once = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let polled = poll(&mut fds, Some(&at_once));
         if polled.is_ok() && fds[0].revents().contains(PollFlags::ERR) {
             return;

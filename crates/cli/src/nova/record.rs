@@ -61,8 +61,10 @@ struct Line<'a> {
 
 /// The record that `line` describes as JSON; the sequence number that a read prints is passed over.
 pub(super) fn of_json(line: &[u8], coding: Coding) -> Result<AppendRecord, RecordError> {
-    let parsed: Line<'_> =
-        serde_json::from_slice(line).map_err(|error| RecordError::Json(error.to_string()))?;
+    let parsed: Line<'_> = serde_json::from_slice(line).map_err(|error| {
+        // The parser counts the lines of what it is given, which here is one.
+        RecordError::Json(error.to_string().replace(" at line 1 column ", " at byte "))
+    })?;
     let headers = parsed.headers.into_iter().map(|(name, value)| {
         let name = decode(name, coding, "header name")?;
         Ok((name, decode(value, coding, "header value")?))
@@ -103,10 +105,7 @@ fn decode(text: Cow<'_, str>, coding: Coding, what: &'static str) -> Result<Byte
         Coding::Base64 => STANDARD
             .decode(text.as_bytes())
             .map(Bytes::from)
-            .map_err(|error| RecordError::Base64 {
-                what,
-                why: error.to_string(),
-            }),
+            .map_err(|error| RecordError::Base64 { what, why: error.to_string() }),
     }
 }
 
@@ -121,9 +120,7 @@ struct Shown<'a> {
 /// Why a record was not written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
-    #[error(
-        "the {what} of record {seq_num} is not UTF-8, which JSON can't hold as it is: print base64 with --base64"
-    )]
+    #[error("the {what} of record {seq_num} is not UTF-8, which JSON can't hold as it is: print base64 with --base64")]
     NotUtf8 { seq_num: u64, what: &'static str },
     #[error(transparent)]
     Output(#[from] io::Error),
@@ -224,20 +221,14 @@ mod tests {
         assert!(matches!(check("{\"body\":\"\",\"key\":1}", Coding::Utf8), RecordError::Json(_)));
         assert!(matches!(check("{\"body\":\"?\"}", Coding::Base64), RecordError::Base64 { .. }));
         let empty_name = "{\"body\":\"\",\"headers\":[[\"a\",\"\"],[\"\",\"v\"]]}";
-        assert_eq!(
-            check(empty_name, Coding::Utf8),
-            RecordError::EmptyHeaderName { header: 2 }
-        );
+        assert_eq!(check(empty_name, Coding::Utf8), RecordError::EmptyHeaderName { header: 2 });
     }
 
     #[test]
     fn the_bounds_of_a_record_hold() {
         let many = vec!["[\"a\",\"b\"]"; 101].join(",");
         let line = format!("{{\"body\":\"\",\"headers\":[{many}]}}");
-        assert_eq!(
-            of_json(line.as_bytes(), Coding::Utf8),
-            Err(RecordError::Headers { headers: 101 })
-        );
+        assert_eq!(of_json(line.as_bytes(), Coding::Utf8), Err(RecordError::Headers { headers: 101 }));
         let line = format!("{{\"body\":\"{}\",\"headers\":[[\"a\",\"\"]]}}", "x".repeat(1 << 20));
         let error = of_json(line.as_bytes(), Coding::Utf8).unwrap_err();
         assert_eq!(error, RecordError::Content { bytes: (1 << 20) + 1 });

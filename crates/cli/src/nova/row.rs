@@ -42,9 +42,7 @@ impl Row {
 
     /// A sequence number and a stamp.
     pub(super) fn of_position(position: Position) -> Self {
-        Self::new()
-            .with("seq_num", position.seq_num.get())
-            .with("timestamp_ms", position.timestamp_ms)
+        Self::new().with("seq_num", position.seq_num.get()).with("timestamp_ms", position.timestamp_ms)
     }
 
     /// One JSON object and a newline.
@@ -81,13 +79,7 @@ impl Row {
 
 /// `text` without anything that would break a line or move a cursor.
 pub(super) fn one_line(text: &str) -> String {
-    let shown = |c: char| -> String {
-        if c.is_control() {
-            c.escape_default().to_string()
-        } else {
-            c.to_string()
-        }
-    };
+    let shown = |c: char| -> String { if c.is_control() { c.escape_default().to_string() } else { c.to_string() } };
     text.chars().map(shown).collect()
 }
 

@@ -18,9 +18,8 @@ pub(super) fn completions(args: &Completions, out: &mut dyn Write) -> Result<(),
 
 /// A page a command of both binaries, named as `git` names its own: `nova-bucket-create.1`.
 pub(super) fn man(args: &Man) -> Result<(), Failure> {
-    let at = |path: &Path, error: &std::io::Error| {
-        Failure::Local(format!("{} can't be written: {error}", path.display()))
-    };
+    let at =
+        |path: &Path, error: &std::io::Error| Failure::Local(format!("{} can't be written: {error}", path.display()));
     fs::create_dir_all(&args.directory).map_err(|error| at(&args.directory, &error))?;
     for root in [Nova::command(), crate::novad::command()] {
         for (name, command) in pages(root) {
@@ -63,10 +62,7 @@ mod tests {
         assert!(pages.iter().all(|(name, _)| !name.contains("help")));
         for (name, command) in pages {
             let after = command.get_after_help().map(ToString::to_string);
-            assert!(
-                after.is_some_and(|text| text.contains("Examples:")),
-                "{name} teaches nothing"
-            );
+            assert!(after.is_some_and(|text| text.contains("Examples:")), "{name} teaches nothing");
         }
     }
 }

@@ -82,21 +82,16 @@ mod cursor {
     }
 
     pub(super) fn read(text: &str) -> Result<Vec<u8>, Failure> {
-        URL_SAFE_NO_PAD.decode(text).map_err(|_| {
-            Failure::invalid(format!("'{text}' is no cursor: give one as a list printed it"))
-        })
+        URL_SAFE_NO_PAD
+            .decode(text)
+            .map_err(|_| Failure::invalid(format!("'{text}' is no cursor: give one as a list printed it")))
     }
 }
 
 fn line(stream: &StreamInfo) -> String {
     let key = one_line(stream.key.as_str());
     let range = format!("{}..{}", stream.trim_point, stream.tail.seq_num);
-    format!(
-        "nova://{}/{key}  {}  {range}  {} bytes",
-        stream.bucket,
-        stream.config.class.word(),
-        stream.bytes
-    )
+    format!("nova://{}/{key}  {}  {range}  {} bytes", stream.bucket, stream.config.class.word(), stream.bytes)
 }
 
 fn row(stream: &StreamInfo) -> Row {

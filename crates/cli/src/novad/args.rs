@@ -51,9 +51,7 @@ fn flag(setting: &'static Setting) -> Arg {
     let doc = setting.doc.trim();
     let first = doc.split_once(". ").map_or(doc, |(first, _)| first);
     let value = setting.name.rsplit('.').next().unwrap_or(setting.name);
-    let range = (setting.range)().map_or_else(String::new, |(low, high)| {
-        format!(", within {low} and {high}")
-    });
+    let range = (setting.range)().map_or_else(String::new, |(low, high)| format!(", within {low} and {high}"));
     let default = (setting.default)();
     let wanted = setting.wanted;
     let variable = setting.variable();
@@ -62,16 +60,8 @@ fn flag(setting: &'static Setting) -> Arg {
         .value_name(value.to_ascii_uppercase())
         .value_parser(OsStringValueParser::new())
         .help(format!("{} [default: {default}]", first.trim_end_matches('.')))
-        .long_help(format!(
-            "{doc}\n\nIt is {wanted}{range}. [default: {default}] [env: {variable}]"
-        ));
-    if setting.is_switch {
-        arg.num_args(0..=1)
-            .require_equals(true)
-            .default_missing_value("true")
-    } else {
-        arg
-    }
+        .long_help(format!("{doc}\n\nIt is {wanted}{range}. [default: {default}] [env: {variable}]"));
+    if setting.is_switch { arg.num_args(0..=1).require_equals(true).default_missing_value("true") } else { arg }
 }
 
 /// The settings: defaults, over them the file, the environment, then the flags.
@@ -83,9 +73,7 @@ pub(crate) fn settings(
     if let Some(path) = matches.get_one::<PathBuf>("config") {
         layers = layers.file(path)?;
     }
-    let ours = environment
-        .into_iter()
-        .filter(|(name, _)| !OTHER_VARIABLES.iter().any(|other| name == other));
+    let ours = environment.into_iter().filter(|(name, _)| !OTHER_VARIABLES.iter().any(|other| name == other));
     layers = layers.environment(ours)?;
     for setting in Settings::all() {
         if let Some(value) = matches.get_one::<OsString>(setting.name) {
@@ -107,11 +95,7 @@ mod tests {
     use std::io::Write;
     use tuning::settings::{Loaded, SettingsError};
 
-    fn check(
-        file: &str,
-        environment: &[(&str, &str)],
-        flags: &[&str],
-    ) -> Result<Loaded, SettingsError> {
+    fn check(file: &str, environment: &[(&str, &str)], flags: &[&str]) -> Result<Loaded, SettingsError> {
         let path = std::env::temp_dir().join(format!(
             "nova-cli-settings-{}-{:?}.toml",
             std::process::id(),
@@ -121,9 +105,7 @@ mod tests {
         let mut args = vec!["novad", "--config", path.to_str().unwrap()];
         args.extend(flags);
         let matches = command().try_get_matches_from(args).unwrap();
-        let environment = environment
-            .iter()
-            .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+        let environment = environment.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
         let outcome = settings(&matches, environment);
         std::fs::remove_file(&path).unwrap();
         outcome

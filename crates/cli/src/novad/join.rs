@@ -42,11 +42,7 @@ impl Star {
                 for (lane, sink) in lanes.iter().zip(shards.shard_senders()) {
                     lane.open(sink);
                 }
-                Ok(Self {
-                    shards,
-                    control,
-                    _data: prepared.data,
-                })
+                Ok(Self { shards, control, _data: prepared.data })
             }
             Err(failure) => {
                 control.stop();
@@ -117,25 +113,14 @@ fn store(settings: &Settings, data: &DataDirectory) -> Result<Arc<dyn Store>, Fa
     let Some(root) = settings.store.directory(data.path()) else {
         return Err(super::no_s3(settings));
     };
-    let store = LocalDirectory::open(&root).map_err(|error| {
-        Failure::new(Reason::FailedPrecondition, format!("the store can't be used: {error}"))
-    })?;
+    let store = LocalDirectory::open(&root)
+        .map_err(|error| Failure::new(Reason::FailedPrecondition, format!("the store can't be used: {error}")))?;
     Ok(Arc::new(store))
 }
 
-fn start_control(
-    inbox: Inbox,
-    store: Arc<dyn Store>,
-    lanes: &[Lane],
-    prepared: &Prepared,
-) -> Result<Control, Failure> {
+fn start_control(inbox: Inbox, store: Arc<dyn Store>, lanes: &[Lane], prepared: &Prepared) -> Result<Control, Failure> {
     let sinks = lanes.iter().cloned().map(|lane| Box::new(move |message| lane.send(message)) as ShardSink);
-    let joints = Joints {
-        inbox,
-        store,
-        shards: sinks.collect(),
-        cpus: prepared.plan.control_cpus().to_vec(),
-    };
+    let joints = Joints { inbox, store, shards: sinks.collect(), cpus: prepared.plan.control_cpus().to_vec() };
     Control::start(joints).map_err(|error| {
         let reason = match &error {
             control::StartError::Load(LoadError::Store(source)) => StoreError::reason(source),

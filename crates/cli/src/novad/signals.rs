@@ -13,9 +13,7 @@ pub(super) struct Signals(Receiver<()>);
 impl Signals {
     /// From here on both are taken; without anyone waiting they only count.
     pub(super) fn watch() -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         let (mut terminate, mut interrupt) = {
             let _inside = runtime.enter();
             (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
@@ -31,9 +29,7 @@ impl Signals {
                 let _full = sender.try_send(());
             }
         };
-        thread::Builder::new()
-            .name("nova-signals".to_owned())
-            .spawn(move || runtime.block_on(watch))?;
+        thread::Builder::new().name("nova-signals".to_owned()).spawn(move || runtime.block_on(watch))?;
         Ok(Self(receiver))
     }
 

@@ -24,10 +24,7 @@ fn check(line: &str) -> String {
 }
 
 fn words(line: &str) -> Vec<String> {
-    std::iter::once("nova")
-        .chain(line.split_whitespace())
-        .map(str::to_owned)
-        .collect()
+    std::iter::once("nova").chain(line.split_whitespace()).map(str::to_owned).collect()
 }
 
 #[test]
@@ -43,9 +40,7 @@ fn a_bucket_takes_the_fields_of_its_streams_with_default_in_front() {
         --default-retention-max-age-ms 1 --default-retention-max-bytes 2 --default-batch-max-bytes 3 \
         --default-batch-max-records 4 --default-batch-max-delay-ms 5 \
         --default-throughput-max-bytes-per-second 6";
-    let Command::Bucket(BucketCommand::Create(args)) = parse(line).command else {
-        panic!("not a create")
-    };
+    let Command::Bucket(BucketCommand::Create(args)) = parse(line).command else { panic!("not a create") };
     assert_eq!(args.bucket.name.as_str(), "ledger");
     assert_eq!(args.switches.create_on_append, Some(true));
     assert_eq!(args.switches.create_on_read, Some(false));
@@ -68,26 +63,20 @@ fn a_bucket_takes_the_fields_of_its_streams_with_default_in_front() {
 #[test]
 fn what_a_reconfigure_does_not_say_is_absent_and_zero_is_zero() {
     let line = "stream reconfigure nova://demo/a/b --retention-max-bytes 0 --timestamping-uncapped=false";
-    let Command::Stream(StreamCommand::Reconfigure(args)) = parse(line).command else {
-        panic!("not a reconfigure")
-    };
+    let Command::Stream(StreamCommand::Reconfigure(args)) = parse(line).command else { panic!("not a reconfigure") };
     assert_eq!(args.stream.address.key.as_str(), "a/b");
-    let expected = ConfigPatch {
-        retention_max_bytes: Some(0),
-        timestamping_uncapped: Some(false),
-        ..ConfigPatch::default()
-    };
+    let expected =
+        ConfigPatch { retention_max_bytes: Some(0), timestamping_uncapped: Some(false), ..ConfigPatch::default() };
     assert_eq!(args.config.0, expected);
 }
 
 #[test]
 fn an_append_takes_its_token_match_and_linger() {
-    let line = "append nova://demo/e --format json --base64 --fencing-token gen-42 --match-seq-num 7 --linger 5 --output json";
+    let line =
+        "append nova://demo/e --format json --base64 --fencing-token gen-42 --match-seq-num 7 --linger 5 --output json";
     let nova = parse(line);
     assert_eq!(nova.global.output, Output::Json);
-    let Command::Append(args) = nova.command else {
-        panic!("not an append")
-    };
+    let Command::Append(args) = nova.command else { panic!("not an append") };
     assert_eq!(args.format, Format::Json);
     assert!(args.base64);
     assert_eq!(args.fencing_token.unwrap().as_str(), "gen-42");
