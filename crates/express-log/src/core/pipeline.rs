@@ -9,6 +9,8 @@ use wire::log_frame::{
     BLOCK_BYTES, BODY_BYTES_MAX, ENTRY_BYTES_MAX, ENTRY_PREFIX_BYTES, FrameHeader, HEADER_BYTES, padded_bytes,
     put_entry_prefix,
 };
+use wire::segment::FRAMES_AT;
+use wire::superblock::EndedSegment;
 
 use super::space::{Place, Space};
 use crate::entry::EntryPos;
@@ -71,6 +73,8 @@ pub(crate) struct Pipeline<B> {
     flights: VecDeque<Flight>,
     /// Bytes of the frames in all three.
     pending_bytes: usize,
+    /// The segments of this epoch that are full.
+    ended: Vec<EndedSegment>,
     next_lsn: Lsn,
     durable_lsn: Lsn,
     /// The durable LSN of the last frame that was built.
@@ -95,6 +99,7 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
             closed: VecDeque::new(),
             flights: VecDeque::new(),
             pending_bytes: 0,
+            ended: Vec::new(),
             next_lsn,
             durable_lsn,
             // The superblock of this epoch says it.
@@ -170,6 +175,7 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
         self.close_frame();
         let bytes = HEADER_BYTES + need;
         if !self.space.can_grow_to(bytes) {
+            self.ended.push(self.end_of(self.space.here()));
             self.space.roll();
         }
         self.open = Some(Frame {
@@ -181,6 +187,30 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
             opened: None,
         });
         self.pending_bytes += HEADER_BYTES;
+    }
+
+    /// A segment that ends at `place`, with all entries so far in it or before.
+    fn end_of(&self, place: Place) -> EndedSegment {
+        EndedSegment {
+            segment: place.segment,
+            salt: place.salt,
+            epoch: self.epoch,
+            end_lsn: self.next_lsn,
+            end_offset: place.offset,
+            loss_accepted: false,
+        }
+    }
+
+    /// Where each segment of this epoch ends when nothing more is written: a log that says so needs no search for its end.
+    pub(crate) fn ends(&self) -> Vec<EndedSegment> {
+        assert!(self.is_drained(), "a log has no end while something is written");
+        let blank = self.space.blanks().map(|blank| Place {
+            segment: blank.segment,
+            salt: blank.salt,
+            offset: FRAMES_AT,
+        });
+        let open = std::iter::once(self.space.here()).chain(blank).map(|place| self.end_of(place));
+        self.ended.iter().copied().chain(open).collect()
     }
 
     fn close_frame(&mut self) {

@@ -192,6 +192,11 @@ impl Space {
         self.active.segment
     }
 
+    /// The segments that nothing was written to.
+    pub(crate) fn blanks(&self) -> impl Iterator<Item = Blank> {
+        self.ready.iter().copied()
+    }
+
     pub(crate) fn ready(&self) -> usize {
         self.ready.len()
     }

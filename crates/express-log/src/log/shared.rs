@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 use wire::ids::{Epoch, LogId, Lsn, SegmentId};
-use wire::superblock::Superblock;
+use wire::superblock::{SEGMENTS_MAX, Superblock};
 
 use crate::core::pipeline::{Commit, NOTE_BYTES, Pipeline};
 use crate::device::Device;
@@ -305,6 +305,10 @@ impl<D: Device> Shared<D> {
         let pipeline = self.pipeline.borrow();
         superblock.durable_lsn = pipeline.durable_lsn();
         superblock.next_segment = pipeline.space.next_segment();
+        let ends = pipeline.ends();
+        if superblock.segments.len() + ends.len() <= SEGMENTS_MAX {
+            superblock.segments.extend(ends);
+        }
         superblock
     }
 
