@@ -16,6 +16,7 @@ mod ring;
 mod row;
 mod session;
 mod shard;
+mod span;
 mod streams;
 mod subscribe;
 mod verbs;

@@ -9,9 +9,10 @@ use wire::refusal::Refusal;
 
 use super::append::live_of;
 use super::commit::{Answering, Tail, To};
-use super::read::{Cursor, Damaged, Job, Span, Then, Work, gather, trimmed};
+use super::read::{Job, Then, Work, trimmed};
 use super::row::{Found, Row};
 use super::shard::Shard;
+use super::span::{Cursor, Damaged, Span, gather};
 use super::verbs::{deleted_meanwhile, frame};
 use super::world::{ConnId, Flow, World};
 

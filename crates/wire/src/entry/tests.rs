@@ -4,6 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::batch::BatchBuilder;
+use crate::ids::BucketId;
+use crate::names::Key;
 
 fn place() -> Place {
     Place {
