@@ -58,7 +58,7 @@ counters! {
     Rev(u64);
     /// One tenure of a star: every start takes a higher one.
     Epoch(u64);
-    /// A commit of a head log; the first is 1, and 0 stands before it.
+    /// The number of an entry in its head log; the first is 1, and 0 stands before it.
     Lsn(u64);
     /// A segment file of a head log; never used twice.
     SegmentId(u64);
