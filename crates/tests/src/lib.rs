@@ -1,1 +1,21 @@
-//! What needs more than one crate: the real process, conformance, tidy.
+//! How is the real process run, stopped, killed, talked to and judged by tests?
+//!
+//! [`Novad`] is one `novad` on a directory of its own, [`Nova`] one run of the command line, [`Speaker`] a client that
+//! speaks frames by hand, and [`history`] compares what came back with what was acked. Everything here ends: a wait has a
+//! bound, a process is killed when its handle is dropped, a directory is removed.
+
+mod bounded;
+mod built;
+pub mod history;
+mod loop_disk;
+mod nova;
+mod novad;
+mod scratch;
+mod speaker;
+
+pub use bounded::{eventually, within};
+pub use loop_disk::{LoopDisk, Throttle};
+pub use nova::{Nova, Outcome};
+pub use novad::{Ended, Novad};
+pub use scratch::{BUCKET, Scratch, at, bucket, text};
+pub use speaker::{Heard, Speaker};
