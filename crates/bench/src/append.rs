@@ -138,6 +138,7 @@ impl AppendOptions {
             duration: self.duration,
             threads: self.threads,
             cpus: self.cpus.clone(),
+            drain_max: load::DRAIN_MAX,
         };
         load.check_names()?;
         Ok(load)

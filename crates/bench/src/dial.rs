@@ -68,23 +68,19 @@ impl Dialled {
 
     /// Waits for the next frame; answers pings meanwhile.
     pub(crate) fn next<T>(&mut self, take: impl FnOnce(&Frame<'_>) -> Result<T, BenchError>) -> Result<T, BenchError> {
-        let echo = loop {
-            match frame::next(&self.inbox[self.at..], FRAME_BODY_BYTES_MAX)? {
-                Next::Short { .. } => {}
-                Next::Frame(frame) => {
-                    self.at += frame.frame_bytes;
-                    refuse_ends(&frame)?;
-                    if frame.kind != Kind::Ping {
-                        return take(&frame);
-                    }
-                    let Ping { echo } = decoded(&frame, "keep-alive")?;
-                    break echo;
-                }
+        loop {
+            let Next::Frame(frame) = frame::next(&self.inbox[self.at..], FRAME_BODY_BYTES_MAX)? else {
+                self.read_more()?;
+                continue;
+            };
+            self.at += frame.frame_bytes;
+            refuse_ends(&frame)?;
+            if frame.kind != Kind::Ping {
+                return take(&frame);
             }
-            self.read_more()?;
-        };
-        self.send(&Pong { echo })?;
-        self.next(take)
+            let Ping { echo } = decoded(&frame, "keep-alive")?;
+            self.send(&Pong { echo })?;
+        }
     }
 
     fn read_more(&mut self) -> Result<(), BenchError> {

@@ -93,7 +93,7 @@ impl DiskOptions {
         if self.sizes.is_empty() || self.methods.is_empty() {
             return Err(BenchError::option("sizes and methods", "empty", "at least one"));
         }
-        if self.file_bytes < FILE_BYTES_MIN || self.file_bytes % WRITE_BYTES_MAX as u64 != 0 {
+        if self.file_bytes < FILE_BYTES_MIN || !self.file_bytes.is_multiple_of(WRITE_BYTES_MAX as u64) {
             let range = "a multiple of 1 MiB, at least 4 MiB";
             return Err(BenchError::option("file_bytes", self.file_bytes, range));
         }

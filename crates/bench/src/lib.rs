@@ -23,3 +23,6 @@ mod cpu;
 mod dial;
 mod load;
 mod random;
+
+#[cfg(test)]
+mod tests;

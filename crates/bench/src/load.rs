@@ -19,10 +19,12 @@ use crate::cpu::ThreadTime;
 use crate::error::BenchError;
 use crate::progress::{OnProgress, Progress, RateMeter, Step, as_f64};
 
+#[cfg(test)]
+pub(crate) use flights::Sent;
 pub(crate) use tally::Tally;
 
-/// How long the last answers are waited for.
-const DRAIN_MAX: Duration = Duration::from_secs(10);
+/// How long the last answers are waited for, if a load says nothing else.
+pub(crate) const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// From when all are ready until the load starts, so that every thread sees the start before it comes.
 const START_IN: Duration = Duration::from_millis(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -57,6 +59,8 @@ pub(crate) struct Load {
     pub(crate) duration: Duration,
     pub(crate) threads: u16,
     pub(crate) cpus: Vec<usize>,
+    /// How long the last answers are waited for.
+    pub(crate) drain_max: Duration,
 }
 
 impl Load {
@@ -114,7 +118,6 @@ struct Span {
 struct Shared {
     clock: Clock,
     ready: AtomicUsize,
-    ended: AtomicUsize,
     has_failed: AtomicBool,
     /// 0 until all are ready.
     start_ns: AtomicU64,
@@ -127,7 +130,6 @@ impl Shared {
         Self {
             clock: Clock::start(),
             ready: AtomicUsize::new(0),
-            ended: AtomicUsize::new(0),
             has_failed: AtomicBool::new(false),
             start_ns: AtomicU64::new(0),
             answers: (0..threads).map(|_| AtomicU64::new(0)).collect(),
@@ -142,6 +144,14 @@ impl Shared {
             Pace::Closed | Pace::Constant { .. } => measured_ns + nanoseconds(load.duration),
         };
         (start_ns > 0).then_some(Span { start_ns, measured_ns, end_ns })
+    }
+
+    /// Notes how a thread ended, so that the others stop when it failed.
+    fn note<T>(&self, result: Result<T, BenchError>) -> Result<T, BenchError> {
+        if result.is_err() {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+        result
     }
 
     fn answers(&self) -> u64 {
@@ -192,17 +202,10 @@ pub(crate) fn run(load: &Load, on_progress: OnProgress<'_>) -> Result<Outcome, B
         let workers: Vec<_> = (0..load.threads)
             .map(|index| {
                 let shared = &shared;
-                scope.spawn(move || {
-                    let result = worker::run(load, shared, index);
-                    if result.is_err() {
-                        shared.has_failed.store(true, Ordering::Relaxed);
-                    }
-                    shared.ended.fetch_add(1, Ordering::Relaxed);
-                    result
-                })
+                scope.spawn(move || shared.note(worker::run(load, shared, index)))
             })
             .collect();
-        watch(load, &shared, on_progress);
+        watch(load, &shared, on_progress, &|| workers.iter().all(thread::ScopedJoinHandle::is_finished));
         let joined = workers.into_iter().map(|worker| worker.join());
         let results = joined.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         results.collect::<Vec<_>>()
@@ -237,11 +240,11 @@ fn outcome(load: &Load, shared: &Shared, done: &[Done]) -> Outcome {
 }
 
 /// Starts the load once all threads are ready, and tells how it goes until all have ended.
-fn watch(load: &Load, shared: &Shared, on_progress: OnProgress<'_>) {
+fn watch(load: &Load, shared: &Shared, on_progress: OnProgress<'_>, is_over: &dyn Fn() -> bool) {
     let threads = usize::from(load.threads);
     let mut meter = RateMeter::default();
     let mut due = PROGRESS_EVERY;
-    while shared.ended.load(Ordering::Relaxed) < threads {
+    while !is_over() {
         thread::sleep(LOOK_EVERY);
         let now = Duration::from_nanos(shared.clock.now_ns());
         let is_waiting = shared.start_ns.load(Ordering::Relaxed) == 0;
@@ -276,6 +279,3 @@ fn progress(load: &Load, shared: &Shared, now: Duration, meter: &mut RateMeter) 
     };
     Progress { step, elapsed: now, percent, answers, answers_per_s: meter.per_s(answers, now) }
 }
-
-#[cfg(test)]
-mod tests;

@@ -82,7 +82,7 @@ impl Made {
     pub(crate) fn here(directory: Option<&Path>) -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
         let ms = since_epoch.unwrap_or_default().as_millis();
-        let mut host = HostFacts::read(directory.unwrap_or(Path::new("/")));
+        let mut host = HostFacts::read(directory.unwrap_or_else(|| Path::new("/")));
         if directory.is_none() {
             host.disk = None;
         }

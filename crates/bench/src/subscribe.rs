@@ -259,10 +259,7 @@ impl Producer {
             }
             let sent_ns = self.append(live, no, &mut body)?;
             self.wait_for_ack(no)?;
-            let now_ns = live.clock.now_ns();
-            if sent_ns >= live.measured_ns {
-                latencies.record(now_ns - sent_ns);
-            }
+            note_since(&mut latencies, sent_ns, live.clock.now_ns(), live.measured_ns);
             live.acks.store(no, Ordering::Relaxed);
         }
         Ok(latencies)
@@ -349,24 +346,30 @@ impl Subscriber {
         let end = self.next.after(live.records);
         let mut latencies = Latencies::new();
         while self.next < end && !live.has_failed.load(Ordering::Relaxed) {
-            let next = self.next;
-            let (reached, bytes) = self.dialled.next(|frame| {
-                let now_ns = live.clock.now_ns();
-                let on_sent = |sent_ns: u64| {
-                    if sent_ns >= live.measured_ns {
-                        latencies.record(now_ns.saturating_sub(sent_ns));
-                    }
-                };
-                let reached = delivered(frame, next, on_sent)?;
-                Ok((reached, u32::try_from(frame.payload.len()).unwrap_or(u32::MAX)))
-            })?;
-            self.next = reached;
+            let bytes = self.follow(live, &mut latencies)?;
             if bytes > 0 {
-                let subscription = SUBSCRIPTION;
-                self.dialled.send(&Credit { subscription, bytes })?;
+                self.dialled.send(&Credit { subscription: SUBSCRIPTION, bytes })?;
             }
         }
         Ok(latencies)
+    }
+
+    /// Takes the next frame of records and answers how many bytes of credit it took.
+    fn follow(&mut self, live: &Live, latencies: &mut Latencies) -> Result<u32, BenchError> {
+        let (reached, payload_bytes) = self.dialled.next(|frame| {
+            let (now_ns, from_ns) = (live.clock.now_ns(), live.measured_ns);
+            let on_sent = |sent_ns: u64| note_since(latencies, sent_ns, now_ns, from_ns);
+            Ok((delivered(frame, self.next, on_sent)?, frame.payload.len()))
+        })?;
+        self.next = reached;
+        Ok(u32::try_from(payload_bytes).unwrap_or(u32::MAX))
+    }
+}
+
+/// Notes how long something took, if it began in the measured span.
+fn note_since(latencies: &mut Latencies, sent_ns: u64, now_ns: u64, measured_ns: u64) {
+    if sent_ns >= measured_ns {
+        latencies.record(now_ns.saturating_sub(sent_ns));
     }
 }
 
@@ -401,6 +404,3 @@ fn delivered(frame: &Frame<'_>, next: SeqNum, mut on_sent: impl FnMut(u64)) -> R
 fn seam(expected: SeqNum, found: SeqNum) -> BenchError {
     BenchError::Seam { expected: expected.get(), found: found.get() }
 }
-
-#[cfg(test)]
-mod tests;

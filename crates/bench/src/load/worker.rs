@@ -14,7 +14,7 @@ use rustix::time::{
 use super::flights::Sent;
 use super::lane::Lane;
 use super::schedule::Schedule;
-use super::{DRAIN_MAX, Done, Load, Pace, Shared, Span, Tally, ThreadUse, nanoseconds};
+use super::{Done, Load, Pace, Shared, Span, Tally, ThreadUse, nanoseconds};
 use crate::cpu::{ThreadTime, pin};
 use crate::error::BenchError;
 
@@ -204,7 +204,7 @@ impl<'a> Worker<'a> {
         if let Some(schedule) = self.schedule.take() {
             self.unsent = schedule.untaken_before(span.end_ns);
         }
-        self.stage = Stage::Draining { until_ns: now_ns + nanoseconds(DRAIN_MAX) };
+        self.stage = Stage::Draining { until_ns: now_ns + nanoseconds(self.load.drain_max) };
     }
 
     fn drain(&mut self, until_ns: u64, now_ns: u64) -> Result<(), BenchError> {
@@ -212,7 +212,7 @@ impl<'a> Worker<'a> {
         if in_flight == 0 || (now_ns >= until_ns && self.tally.violations > 0) {
             self.stage = Stage::Done;
         } else if now_ns >= until_ns {
-            return Err(BenchError::Unanswered { appends: in_flight as u64, waited_s: DRAIN_MAX.as_secs() });
+            return Err(BenchError::Unanswered { appends: in_flight as u64, waited_s: self.load.drain_max.as_secs() });
         }
         Ok(())
     }

@@ -242,7 +242,7 @@ impl Acks {
         self.open = Some((frame, writer, session, ack.end()));
     }
 
-    fn end(&mut self, out: &mut Vec<u8>) {
+    fn end(&mut self, out: &mut [u8]) {
         if let Some((frame, mut writer, _, tail)) = self.open.take() {
             writer.end_group(tail, out);
             frame.end(Kind::Acks, 0, out);
