@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
+use wire::ids::ShardId;
 use wire::message::GoAway;
 
 use crate::conns::Phase;
@@ -52,10 +53,7 @@ impl Shell {
         self.ask_clients_to_go();
         self.wait_until_quiet(deadline).await;
         self.is_closed.set(true);
-        let finish = self.mono() + FINISH_WITHIN;
-        while !self.has_answered_all() && self.mono() < finish {
-            glommio::timer::sleep(LOOK_EVERY).await;
-        }
+        self.wait_until_answered().await;
         self.log.seal().await;
         self.close_all().await;
         self.end_tasks();
@@ -73,8 +71,7 @@ impl Shell {
 
     /// Waits until every shard of the star is quiet, or the time is over.
     async fn wait_until_quiet(&self, deadline: Duration) {
-        let quiet = &self.star.quiet_shards;
-        let all = (0..self.star.shards).map(wire::ids::ShardId::new).fold(0, |all, shard| all | bit(shard));
+        let (quiet, all) = (&self.star.quiet_shards, self.all_shards());
         let (mut frames, mut since) = (self.frames(), self.mono());
         while self.mono() < deadline && !self.star.finishes.load(Ordering::Relaxed) {
             glommio::timer::sleep(LOOK_EVERY).await;
@@ -95,6 +92,22 @@ impl Shell {
         }
         // Whoever sees that the time is over, or that all are quiet, ends the waiting for all.
         self.star.finishes.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until no shard owes an answer: until then each may have work of another's connections.
+    async fn wait_until_answered(&self) {
+        let (answered, all) = (&self.star.answered_shards, self.all_shards());
+        let until = self.mono() + FINISH_WITHIN;
+        while answered.load(Ordering::Relaxed) != all && self.mono() < until {
+            if self.has_answered_all() {
+                answered.fetch_or(bit(self.me), Ordering::Relaxed);
+            }
+            glommio::timer::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn all_shards(&self) -> u64 {
+        (0..self.star.shards).map(ShardId::new).fold(0, |all, shard| all | bit(shard))
     }
 
     fn frames(&self) -> u64 {

@@ -231,3 +231,6 @@ fn refuse_damage(logs: &[(u16, Epoch, Recovered)]) -> Result<(), StartError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

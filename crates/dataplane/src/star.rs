@@ -66,8 +66,10 @@ pub(crate) struct StarFacts {
     pub(crate) started: Instant,
     /// Shards that have nothing to do while the star drains, a bit each.
     pub(crate) quiet_shards: AtomicU64,
-    /// The star drains, and no shard waits for others any more.
+    /// The star drains, and no shard waits for others to become quiet any more.
     pub(crate) finishes: AtomicBool,
+    /// Shards that serve no more frames and have answered all, a bit each.
+    pub(crate) answered_shards: AtomicU64,
 }
 
 /// A star that serves.
@@ -117,6 +119,7 @@ pub fn start(
     if shards != recovered.streams.len() {
         return Err(StartError::Shards { recovered: recovered.streams.len(), asked: shards });
     }
+    express_log::try_ring().map_err(|source| StartError::IoUring { source })?;
     let (addr, listeners) = listen(options.listen, shards)?;
     let mailboxes: Arc<[Mailbox]> = (0..shards).map(|_| Mailbox::new(shards)).collect();
     let watchdog = Watchdog::start(Arc::clone(&mailboxes)).map_err(|error| StartError::Executor {
@@ -183,6 +186,7 @@ fn facts(options: &Options, shards: u16) -> StarFacts {
         started: Instant::now(),
         quiet_shards: AtomicU64::new(0),
         finishes: AtomicBool::new(false),
+        answered_shards: AtomicU64::new(0),
     }
 }
 
@@ -307,4 +311,4 @@ impl Star {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

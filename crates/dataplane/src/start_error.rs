@@ -46,6 +46,15 @@ pub enum StartError {
         /// How many are to start.
         asked: usize,
     },
+    /// No ring can be set up.
+    #[error(
+        "io_uring can't be used by this process: {source}; where a container forbids it, allow io_uring_setup, \
+         io_uring_enter and io_uring_register in its seccomp profile"
+    )]
+    IoUring {
+        /// What the system said.
+        source: io::Error,
+    },
     /// The address can't be listened on.
     #[error("{addr} can't be listened on: {source}{}", in_use_remedy(source))]
     Listen {

@@ -1,10 +1,15 @@
-mod harness;
+pub(crate) mod harness;
 
 use std::time::{Duration, Instant};
 
-use tuning::units::Millis;
+use tuning::units::{Bytes, Millis};
+use wire::batch::VerifiedBatch;
+use wire::entry::Entry;
 use wire::frame::{self, HEADER_BYTES, Kind};
+use wire::hot::RecordsHead;
+use wire::ids::SeqNum;
 use wire::message::{
+    Credit, Read, Start, Subscribe, Subscribed,
     CheckTail, Hello, Message, Ping, Refused, StreamList, StreamPage, StreamCreate, StreamAnswer, Tail, GoAway, BucketGet,
 };
 use wire::names::{Address, BucketName};
@@ -21,6 +26,33 @@ fn hello() -> Vec<u8> {
 fn tail(client: &mut Client, key: &str) -> u64 {
     let tail: Tail = client.call(&CheckTail { address: Address::new(BUCKET, key).unwrap() }).unwrap();
     tail.tail.seq_num.get()
+}
+
+/// The bodies of a page from the start, which after a restart come from the disk.
+fn read_all(client: &mut Client, key: &str) -> Vec<Vec<u8>> {
+    let correlation = client.ask(&Read {
+        address: Address::new(BUCKET, key).unwrap(),
+        start: Start::SeqNum(SeqNum::ZERO),
+        clamp: false,
+        limit: 0,
+        max_bytes: 0,
+        until_ms: None,
+    });
+    let got = client.next().unwrap();
+    assert_eq!((got.kind, got.correlation), (Kind::Page, correlation));
+    bodies(&got.payload)
+}
+
+fn bodies(mut entries: &[u8]) -> Vec<Vec<u8>> {
+    let mut bodies = Vec::new();
+    while !entries.is_empty() {
+        let (entry, bytes) = Entry::decode(entries).unwrap();
+        let Entry::Batch { head, batch, .. } = entry else { panic!("a verb among records") };
+        let batch = VerifiedBatch::verify(batch, head.batch_crc).unwrap();
+        bodies.extend(batch.iter().map(|record| record.body.to_vec()));
+        entries = &entries[bytes..];
+    }
+    bodies
 }
 
 /// What a connection hears that sends these bytes: a refusal as `invalid`, then the end.
@@ -50,6 +82,7 @@ fn appends_are_acked_in_order_and_found_again_after_a_restart_with_another_numbe
     star.stop();
     let star = serve(data.path(), 2);
     assert_eq!(tail(&mut star.client(), "orders"), 100);
+    assert_eq!(read_all(&mut star.client(), "orders"), vec![b"hello".to_vec(); 100]);
     star.stop();
     let star = serve(data.path(), 1);
     assert_eq!(tail(&mut star.client(), "orders"), 100);
@@ -175,6 +208,47 @@ fn a_session_on_another_shard_takes_as_much_as_comes() {
 }
 
 #[test]
+fn a_slow_subscriber_of_another_shards_stream_gets_every_record_once_and_in_order() {
+    const RECORDS: u64 = 640;
+    let data = data();
+    let mut settings = settings();
+    settings.memory.ring_bytes_max = Bytes::mib(1);
+    let star = serve_with(data.path(), 2, settings);
+    let mut client = star.client();
+    let here = client.welcome.as_ref().unwrap().shard;
+    let key = Running::key_on(1 - here, 2);
+    let mut writer = star.client();
+    let opened = writer.open(&key);
+    for turn in 0..RECORDS / 16 {
+        writer.append(opened.session, turn * 16..turn * 16 + 16, &[9; 50_000]);
+    }
+    client.open(&Running::key_on(here, 2));
+    let subscribed: Subscribed = client
+        .call(&Subscribe {
+            address: Address::new(BUCKET, &key).unwrap(),
+            start: Start::SeqNum(SeqNum::ZERO),
+            clamp: false,
+            subscription: 5,
+            credit_bytes: 4 << 20,
+            resume: None,
+        })
+        .unwrap();
+    assert_eq!(subscribed.start, SeqNum::ZERO);
+    let mut next = SeqNum::ZERO;
+    while next.get() < RECORDS {
+        let got = client.next().unwrap();
+        assert_eq!(got.kind, Kind::Records);
+        let head = RecordsHead::decode(&got.head).unwrap();
+        assert_eq!((head.subscription, head.start), (5, next));
+        assert_eq!(bodies(&got.payload).len() as u64, head.end.since(head.start));
+        next = head.end;
+        client.ask(&Credit { subscription: 5, bytes: u32::try_from(got.payload.len()).unwrap() });
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    star.stop();
+}
+
+#[test]
 fn bucket_verbs_go_to_control_with_a_ticket() {
     let data = data();
     let star = serve(data.path(), 1);
@@ -188,6 +262,15 @@ fn bucket_verbs_go_to_control_with_a_ticket() {
     star.star.shard_senders()[0](reply).unwrap();
     let answer = client.answer::<wire::message::BucketAnswer>(correlation);
     assert_eq!(answer.unwrap_err(), refusal);
+    star.stop();
+}
+
+#[test]
+fn a_port_that_another_star_listens_on_is_refused_though_shards_share_theirs() {
+    let data = data();
+    let star = serve(data.path(), 2);
+    let error = super::listen(star.star.addr(), 2).unwrap_err().to_string();
+    assert!(error.contains("choose another address with --listen"), "{error}");
     star.stop();
 }
 

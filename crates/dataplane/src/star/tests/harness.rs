@@ -25,21 +25,21 @@ use wire::refusal::Refusal;
 use crate::{Options, Star, recover, start};
 
 /// The one bucket there is.
-pub(super) const BUCKET: &str = "demo";
+pub(crate) const BUCKET: &str = "demo";
 
-pub(super) fn settings() -> Settings {
+pub(crate) fn settings() -> Settings {
     let mut settings = Settings::default();
     settings.log.segment_bytes = Bytes::mib(8);
     settings.drain_timeout_ms = Millis::new(2_000);
     settings
 }
 
-pub(super) struct Running {
-    pub(super) star: Star,
-    pub(super) told: Arc<Mutex<Vec<String>>>,
+pub(crate) struct Running {
+    pub(crate) star: Star,
+    pub(crate) told: Arc<Mutex<Vec<String>>>,
 }
 
-pub(super) fn serve_with(data: &Path, shards: usize, settings: Settings) -> Running {
+pub(crate) fn serve_with(data: &Path, shards: usize, settings: Settings) -> Running {
     let cpus = tuning::host::cpus_allowed();
     let shard_cpus: Vec<usize> = cpus.iter().copied().cycle().take(shards).collect();
     let recovered = recover(data, u16::try_from(shards).unwrap(), |_| ()).unwrap();
@@ -65,7 +65,7 @@ pub(super) fn serve_with(data: &Path, shards: usize, settings: Settings) -> Runn
     Running { star, told }
 }
 
-pub(super) fn serve(data: &Path, shards: usize) -> Running {
+pub(crate) fn serve(data: &Path, shards: usize) -> Running {
     serve_with(data, shards, settings())
 }
 
@@ -78,21 +78,21 @@ fn table() -> BucketTable {
 }
 
 impl Running {
-    pub(super) fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         let mut client = self.stranger();
         client.welcome = Some(client.call(&Hello { client: "test".to_owned() }).unwrap());
         client
     }
 
     /// A client that has not said hello.
-    pub(super) fn stranger(&self) -> Client {
+    pub(crate) fn stranger(&self) -> Client {
         let socket = TcpStream::connect(self.star.addr()).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         Client { socket, received: Vec::new(), correlation: 0, welcome: None }
     }
 
     /// A key whose stream lies on this shard.
-    pub(super) fn key_on(shard: u16, shards: u16) -> String {
+    pub(crate) fn key_on(shard: u16, shards: u16) -> String {
         let placement = crate::core::Placement::even(shards);
         let is_there = |key: &String| {
             let slot = wire::slot::Slot::of(BucketId::from_bytes([7; 16]), &wire::names::Key::new(key).unwrap());
@@ -102,47 +102,49 @@ impl Running {
     }
 
     /// A counter summed over all shards.
-    pub(super) fn counted(&self, name: &str) -> u64 {
+    pub(crate) fn counted(&self, name: &str) -> u64 {
         let answer: wire::message::StarAnswer = self.client().call(&wire::message::StarGet {}).unwrap();
         answer.counters.iter().filter(|counter| counter.name == name).map(|counter| counter.value).sum()
     }
 
-    pub(super) fn stop(self) {
+    pub(crate) fn stop(self) {
         self.star.drain();
         self.star.join().unwrap();
     }
 }
 
-pub(super) fn data() -> TempDir {
+pub(crate) fn data() -> TempDir {
     tempfile::tempdir_in(std::env::var("NOVA_TEST_DIR").unwrap_or_else(|_| "/var/tmp".to_owned())).unwrap()
 }
 
-pub(super) struct Got {
-    pub(super) kind: Kind,
-    pub(super) correlation: u64,
-    pub(super) head: Vec<u8>,
+pub(crate) struct Got {
+    pub(crate) kind: Kind,
+    pub(crate) correlation: u64,
+    pub(crate) head: Vec<u8>,
+    pub(crate) payload: Vec<u8>,
 }
 
-pub(super) struct Client {
-    pub(super) socket: TcpStream,
+pub(crate) struct Client {
+    pub(crate) socket: TcpStream,
     received: Vec<u8>,
     correlation: u64,
-    pub(super) welcome: Option<Welcome>,
+    pub(crate) welcome: Option<Welcome>,
 }
 
 impl Client {
-    pub(super) fn send(&mut self, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.socket.write_all(bytes).unwrap();
     }
 
     /// The next frame; none when the star has closed.
-    pub(super) fn next(&mut self) -> Option<Got> {
+    pub(crate) fn next(&mut self) -> Option<Got> {
         loop {
             if let Next::Frame(frame) = frame::next(&self.received, FRAME_BODY_BYTES_MAX).unwrap() {
                 let got = Got {
                     kind: frame.kind,
                     correlation: frame.correlation,
                     head: frame.head.to_vec(),
+                    payload: frame.payload.to_vec(),
                 };
                 let bytes = frame.frame_bytes;
                 self.received.drain(..bytes);
@@ -153,12 +155,13 @@ impl Client {
                 Ok(0) => return None,
                 Ok(bytes) => self.received.extend_from_slice(&more[..bytes]),
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => panic!("{error}"),
             }
         }
     }
 
-    pub(super) fn ask(&mut self, request: &impl Message) -> u64 {
+    pub(crate) fn ask(&mut self, request: &impl Message) -> u64 {
         self.correlation += 1;
         let mut bytes = Vec::new();
         request.frame(self.correlation, &mut bytes);
@@ -166,7 +169,7 @@ impl Client {
         self.correlation
     }
 
-    pub(super) fn answer<A: Message>(&mut self, correlation: u64) -> Result<A, Refusal> {
+    pub(crate) fn answer<A: Message>(&mut self, correlation: u64) -> Result<A, Refusal> {
         loop {
             let got = self.next().expect("an answer before the end");
             if got.correlation != correlation || got.kind == Kind::Acks {
@@ -180,12 +183,12 @@ impl Client {
         }
     }
 
-    pub(super) fn call<A: Message>(&mut self, request: &impl Message) -> Result<A, Refusal> {
+    pub(crate) fn call<A: Message>(&mut self, request: &impl Message) -> Result<A, Refusal> {
         let correlation = self.ask(request);
         self.answer(correlation)
     }
 
-    pub(super) fn open(&mut self, key: &str) -> Opened {
+    pub(crate) fn open(&mut self, key: &str) -> Opened {
         self.call(&Open {
             address: Address::new(BUCKET, key).unwrap(),
             producer: ProducerId::new(77),
@@ -196,7 +199,7 @@ impl Client {
     }
 
     /// `count` appends of one record each, in flight together; their acks.
-    pub(super) fn append(&mut self, session: u32, numbers: std::ops::Range<u64>, body: &[u8]) -> Vec<Ack> {
+    pub(crate) fn append(&mut self, session: u32, numbers: std::ops::Range<u64>, body: &[u8]) -> Vec<Ack> {
         let count = numbers.clone().count();
         let mut bytes = Vec::new();
         for no in numbers {
@@ -217,7 +220,7 @@ impl Client {
     }
 }
 
-pub(super) fn append_frame(session: u32, no: u64, body: &[u8], out: &mut Vec<u8>) {
+pub(crate) fn append_frame(session: u32, no: u64, body: &[u8], out: &mut Vec<u8>) {
     let mut batch = Vec::new();
     let mut builder = BatchBuilder::new();
     builder.push::<&[u8], &[u8]>(None, &[], body).unwrap();
