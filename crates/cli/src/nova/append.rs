@@ -1,7 +1,7 @@
 //! How does standard input become durable records, in order, through one session?
 
 use std::io::{self, Write};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use client::{AppendRecord, Appended, Producer};
 use futures_util::StreamExt;
@@ -15,6 +15,9 @@ use super::intake::{self, Intake, Reading};
 use super::progress::Progress;
 use super::record::{Coding, content_bytes};
 use super::row::Row;
+
+/// How long an ack that is on its way is waited for once a SIGINT has come.
+const INTERRUPTED_WAIT_MAX: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(args: Append, star: &Star) -> Result<(), Failure> {
     if args.base64 && args.format != Format::Json {
@@ -34,7 +37,11 @@ pub(super) async fn run(args: Append, star: &Star) -> Result<(), Failure> {
         None => pipelined(&producer, intake, &mut sum).await,
         Some(seq_num) => chained(&producer, intake, SeqNum::new(seq_num), &mut sum).await,
     };
-    let closed = producer.close().await.map_err(Failure::from);
+    let closed = match outcome {
+        Err(Failure::Interrupted) => soon(producer.close()).await,
+        _ => unless_interrupted(producer.close()).await,
+    };
+    let closed = closed.and_then(|closed| closed.map_err(Failure::from));
     sum.progress.end();
     outcome.and(closed).map_err(|failure| failure.after(sum.records))?;
     sum.tell(star)
@@ -44,57 +51,64 @@ pub(super) async fn run(args: Append, star: &Star) -> Result<(), Failure> {
 async fn pipelined(producer: &Producer, mut intake: Intake, sum: &mut Sum) -> Result<(), Failure> {
     let mut acks = FuturesOrdered::new();
     let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
-    let outcome = loop {
+    let mut outcome = loop {
         tokio::select! {
             biased;
             Some((size, ack)) = acks.next(), if !acks.is_empty() => match ack {
                 Ok(ack) => sum.add(size, &ack),
                 Err(error) => break Err(error),
             },
-            _ = &mut interrupted => break Err(interrupt()),
+            _ = &mut interrupted => break Err(Failure::Interrupted),
             next = intake.recv() => match next {
                 None => break Ok(()),
                 Some(Err(fault)) => break Err(fault),
                 Some(Ok(records)) => {
                     let size = Size::of(&records);
-                    match producer.submit(records).await {
-                        Ok(ack) => acks.push_back(async move { (size, ack.await.map_err(Failure::from)) }),
-                        Err(error) => break Err(Failure::from(error)),
+                    match unless_interrupted(producer.submit(records)).await {
+                        Ok(Ok(ack)) => acks.push_back(async move { (size, ack.await.map_err(Failure::from)) }),
+                        Ok(Err(error)) => break Err(Failure::from(error)),
+                        Err(interrupted) => break Err(interrupted),
                     }
                 }
             },
         }
     };
-    let mut outcome = outcome;
-    while let Some((size, ack)) = acks.next().await {
-        match ack {
-            Ok(ack) => sum.add(size, &ack),
-            Err(error) => outcome = outcome.and(Err(error)),
+    loop {
+        let next = match outcome {
+            Err(Failure::Interrupted) => soon(acks.next()).await,
+            _ => unless_interrupted(acks.next()).await,
+        };
+        match next {
+            Ok(Some((size, Ok(ack)))) => sum.add(size, &ack),
+            Ok(Some((_, Err(error)))) => outcome = outcome.and(Err(error)),
+            Ok(None) => return outcome,
+            Err(failure) => return Err(failure),
         }
     }
-    outcome
 }
 
 /// Sends a batch once the one before is acked: a miss in the middle must not let a later batch in, which may fit by chance.
 async fn chained(producer: &Producer, mut intake: Intake, mut seq_num: SeqNum, sum: &mut Sum) -> Result<(), Failure> {
-    let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());
-    loop {
-        let next = tokio::select! {
-            next = intake.recv() => next,
-            _ = &mut interrupted => return Err(interrupt()),
-        };
-        let Some(records) = next.transpose()? else {
-            return Ok(());
-        };
+    while let Some(records) = unless_interrupted(intake.recv()).await?.transpose()? {
         let size = Size::of(&records);
-        let ack = producer.append_match(seq_num, records).await?;
+        let ack = unless_interrupted(producer.append_match(seq_num, records)).await??;
         seq_num = ack.end.seq_num;
         sum.add(size, &ack);
     }
+    Ok(())
 }
 
-fn interrupt() -> Failure {
-    Failure::Local("interrupted".to_owned())
+/// What `work` answers, unless a SIGINT comes first.
+async fn unless_interrupted<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
+    tokio::select! {
+        done = work => Ok(done),
+        _ = tokio::signal::ctrl_c() => Err(Failure::Interrupted),
+    }
+}
+
+/// What `work` answers, if it does so soon after a SIGINT.
+async fn soon<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
+    tokio::time::timeout(INTERRUPTED_WAIT_MAX, work).await.map_err(|_| Failure::Interrupted)
 }
 
 /// How much a batch holds.

@@ -15,6 +15,8 @@ pub(super) enum Failure {
     Refused(Box<Refused>),
     /// Something on this side went wrong: a file, a terminal.
     Local(String),
+    /// SIGINT came before the end.
+    Interrupted,
     /// Nobody reads the output any more; that is how pipelines end.
     PipeClosed,
 }
@@ -46,6 +48,7 @@ impl Failure {
                 Self::Refused(refused)
             }
             Self::Local(message) => Self::Local(format!("{message}; {}", durable(records))),
+            Self::Interrupted => Self::Local(format!("interrupted; {}", durable(records))),
             Self::PipeClosed => Self::PipeClosed,
         }
     }
@@ -54,7 +57,7 @@ impl Failure {
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Refused(refused) => refused.refusal.reason.exit_code(),
-            Self::Local(_) => 1,
+            Self::Local(_) | Self::Interrupted => 1,
             Self::PipeClosed => 0,
         }
     }
@@ -74,7 +77,7 @@ impl Failure {
         match self {
             Self::Refused(refused) => refused.row(),
             Self::Local(message) => Row::new().with("message", message.as_str()),
-            Self::PipeClosed => Row::new(),
+            Self::Interrupted | Self::PipeClosed => Row::new().with("message", self.to_string()),
         }
     }
 }
@@ -123,6 +126,7 @@ impl fmt::Display for Failure {
                 }
             }
             Self::Local(message) => f.write_str(message),
+            Self::Interrupted => f.write_str("interrupted"),
             Self::PipeClosed => f.write_str("the output was closed"),
         }
     }
