@@ -154,6 +154,3 @@ fn on_frame(frame: Inbound, pending: &mut Pending) -> Result<Heard, Broken> {
     }
     Ok(Heard::Answer)
 }
-
-#[cfg(test)]
-mod tests;

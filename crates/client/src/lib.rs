@@ -85,3 +85,6 @@ pub use read::ReadOptions;
 pub use record::{AppendRecord, Header, Record};
 pub use subscribe::{SubscribeOptions, Subscription};
 pub use verbs::{OneShot, Presenting};
+
+#[cfg(test)]
+mod peer;

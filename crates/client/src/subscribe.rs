@@ -23,8 +23,8 @@ mod follow;
 const CREDIT_BYTES_DEFAULT: u32 = 1 << 20;
 /// The least that makes sense: a record's worth.
 const CREDIT_BYTES_MIN: u32 = 64 << 10;
-/// The most, so that what is queued here stays bounded.
-const CREDIT_BYTES_MAX: u32 = 256 << 20;
+/// The most that a star lets stand; it bounds what is queued here.
+const CREDIT_BYTES_MAX: u32 = 16 << 20;
 
 /// From where to follow a stream, and how much may be under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct SubscribeOptions {
     pub start: Start,
     /// Pulls a start below the trim point or past the tail into range instead of refusing it.
     pub clamp: bool,
-    /// Bytes that the star may send ahead of what is taken from the subscription, 64 KiB to 256 MiB; 1 MiB by default. It
+    /// Bytes that the star may send ahead of what is taken from the subscription, 64 KiB to 16 MiB; 1 MiB by default. It
     /// bounds the memory a slow subscriber holds, and the rate over a long round trip.
     pub credit_bytes: u32,
     /// How long it keeps trying to come back after its connection broke; the client's own when `None`.

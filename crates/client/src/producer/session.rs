@@ -102,6 +102,14 @@ fn random_id() -> Result<ProducerId> {
     Ok(ProducerId::new(getrandom::u64().map_err(failed)?.max(1)))
 }
 
+impl Drop for Session {
+    /// A runtime that is shut down drops its tasks where they stand; nobody may wait for one that is gone.
+    fn drop(&mut self) {
+        let message = "the runtime that the producer ran on is gone";
+        self.shared.end(Some(Error::harmless(Reason::Unavailable, message)));
+    }
+}
+
 impl Session {
     async fn run(mut self) {
         let mut search = None;

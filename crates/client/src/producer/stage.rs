@@ -255,9 +255,13 @@ impl Shared {
         self.stage().ended.clone().map_or(Ok(()), Err)
     }
 
-    /// Ends it: what is staged, and every later call, gets `error`; with none, later calls learn that it is closed.
+    /// Ends it, the first time: what is staged, and every later call, gets `error`; with none, later calls learn that it
+    /// is closed.
     pub(super) fn end(&self, error: Option<Error>) {
         let mut stage = self.stage();
+        if *self.done.borrow() {
+            return;
+        }
         stage.closing = true;
         stage.ended = error.clone();
         let staged = std::mem::take(&mut stage.batches);
