@@ -133,6 +133,39 @@ fn what_is_no_frame_is_refused_and_ends_its_connection_only() {
 }
 
 #[test]
+fn any_bytes_in_a_whole_frame_of_any_kind_are_answered_and_end_no_shard() {
+    let data = data();
+    let star = serve(data.path(), 2);
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut client = star.client();
+    let session = client.open("orders").session;
+    for kind in Kind::ALL.iter().copied().cycle().take(Kind::ALL.len() * 40) {
+        let mut bytes = Vec::new();
+        let open = frame::begin(&mut bytes);
+        let head = random() % 200;
+        bytes.extend((0..head).map(|_| random().to_le_bytes()[0]));
+        if kind == Kind::Append && head >= 4 {
+            bytes[HEADER_BYTES..HEADER_BYTES + 4].copy_from_slice(&(session ^ u32::from(random() % 4 == 0)).to_le_bytes());
+        }
+        let open = open.head_ends(&bytes);
+        let payload = random() % 300;
+        bytes.extend((0..payload).map(|_| random().to_le_bytes()[0]));
+        open.end(kind, random(), &mut bytes);
+        client.send(&bytes);
+    }
+    let correlation = client.ask(&CheckTail { address: Address::new(BUCKET, "orders").unwrap() });
+    while client.next().expect("the connection lives on").correlation != correlation {}
+    assert_eq!(tail(&mut star.client(), "orders"), 0);
+    star.stop();
+}
+
+#[test]
 fn who_does_not_say_hello_is_closed() {
     let data = data();
     let star = serve(data.path(), 1);
