@@ -30,5 +30,5 @@ pub use self::log::{Calls, Log, OpenError, ROOM_WAITERS_MAX};
 pub use self::metrics::LogMetrics;
 pub use self::options::{LogOptions, OptionsError, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SyncMode};
 pub use self::recovery::{ChoiceError, Damage, Recovered, Recovery, RecoveryError, Verdict};
-pub use self::ring::coop_taskrun_rings;
+pub use self::ring::{coop_taskrun_rings, try_ring};
 pub use self::room::{NoRoom, RoomClass, TooManyWaiters};

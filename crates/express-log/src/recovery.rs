@@ -81,7 +81,7 @@ pub enum RecoveryError {
         expected: LogId,
     },
     /// A file in the directory has a length that no writer gives it.
-    #[error("{} has {bytes} bytes; a segment has whole blocks and less than 4 GiB", path.display())]
+    #[error("{} has {bytes} bytes; a segment has less than 4 GiB", path.display())]
     Length {
         /// The file.
         path: PathBuf,

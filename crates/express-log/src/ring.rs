@@ -7,6 +7,8 @@
 #![expect(unsafe_code, reason = "the linker puts this in place of a C function that takes a pointer")]
 
 use std::ffi::c_int;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -15,6 +17,8 @@ const SETUP_COOP_TASKRUN: u32 = 1 << 8;
 const SYS_IO_URING_SETUP: i64 = 425;
 /// Where `flags` stands in `struct io_uring_params`, counted in numbers of 32 bits.
 const FLAGS_AT: usize = 2;
+/// Length of `struct io_uring_params`, counted alike.
+const PARAMS: usize = 30;
 
 static COOP_TASKRUN_RINGS: AtomicU32 = AtomicU32::new(0);
 static KERNEL_KNOWS: LazyLock<bool> = LazyLock::new(kernel_knows);
@@ -23,6 +27,24 @@ static KERNEL_KNOWS: LazyLock<bool> = LazyLock::new(kernel_knows);
 #[must_use]
 pub fn coop_taskrun_rings() -> u32 {
     COOP_TASKRUN_RINGS.load(Ordering::Relaxed)
+}
+
+/// Whether this process may set up a ring; tried with a small one, which is closed at once. Nothing else tells of a
+/// filter, such as many containers have, and glommio ends a shard's thread where it can't have its rings.
+///
+/// # Errors
+/// What the system says.
+pub fn try_ring() -> io::Result<()> {
+    let mut params = [0_u32; PARAMS];
+    // SAFETY: `params` is a whole `struct io_uring_params`, zeroed, and outlives the call.
+    let answer = unsafe { syscall(SYS_IO_URING_SETUP, 1_u32, params.as_mut_ptr()) };
+    let fd = c_int::try_from(answer).map_err(io::Error::other)?;
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call gave this descriptor to nobody else.
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    Ok(())
 }
 
 /// Whether the kernel has the flag, which came with Linux 5.19.
@@ -62,7 +84,12 @@ pub unsafe extern "C" fn __wrap___sys_io_uring_setup(entries: u32, params: *mut 
 
 #[cfg(test)]
 mod tests {
-    use super::parse_release;
+    use super::{parse_release, try_ring};
+
+    #[test]
+    fn a_ring_is_to_be_had_where_tests_of_a_log_run() {
+        try_ring().unwrap();
+    }
 
     #[test]
     fn the_release_of_a_kernel_is_read() {

@@ -14,7 +14,7 @@ use wire::log_frame::BLOCK_BYTES;
 use wire::segment::SegmentHeader;
 use wire::superblock::{COPIES, COPY_BYTES, Superblock};
 
-use super::replay::{Found, Source};
+use super::replay::{BLOCK, Found, Source};
 use super::{RecoveryError, io_error};
 use crate::core::choice::{Choice, choose};
 use crate::names::{SUPER, parse_segment_name, segment_name};
@@ -96,12 +96,12 @@ fn settle(path: &Path, until: Instant) -> Result<(), RecoveryError> {
     file.sync_all().map_err(|source| io_error(path, source))
 }
 
+/// The whole blocks of a segment file: a block that is cut holds nothing, and whether something was lost with it is told
+/// by what later frames say.
 fn length(path: &Path) -> Result<u32, RecoveryError> {
     let bytes = fs::metadata(path).map_err(|source| io_error(path, source))?.len();
-    match u32::try_from(bytes) {
-        Ok(short) if (short as usize).is_multiple_of(BLOCK_BYTES) => Ok(short),
-        _ => Err(RecoveryError::Length { path: path.to_owned(), bytes }),
-    }
+    let short = u32::try_from(bytes).map_err(|_| RecoveryError::Length { path: path.to_owned(), bytes })?;
+    Ok(short - short % BLOCK)
 }
 
 fn belongs(path: &Path, header: Option<&SegmentHeader>, expected: LogId) -> Result<(), RecoveryError> {

@@ -12,7 +12,7 @@ use crate::core::scan::{Judged, Scan, Span};
 use crate::entry::{EntryPos, ReplayedEntry};
 
 /// A block, as a distance in a file.
-const BLOCK: u32 = 4096;
+pub(super) const BLOCK: u32 = 4096;
 const ZEROES: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 
 /// Where the bytes of segments come from.
