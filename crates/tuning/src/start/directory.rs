@@ -145,6 +145,13 @@ impl DataDirectory {
             });
         }
         let found = stranger(path)?;
+        // A directory of ours has its format before anything else; in one of another's not even a lock is left.
+        if let Some(found) = found.clone().filter(|_| !path.join(FORMAT_FILE).exists()) {
+            return Err(DirectoryError::Foreign {
+                path: path.clone(),
+                found,
+            });
+        }
         let lock = lock(path)?;
         let is_new = match read_format(path)? {
             Some(DATA_FORMAT) => false,
