@@ -40,7 +40,7 @@ pub struct Ended {
     pub code: Option<i32>,
     /// Its last words: the last line on stderr.
     pub line: String,
-    /// All it said.
+    /// All it said since it was started.
     pub log: String,
 }
 
@@ -124,6 +124,7 @@ impl Novad {
     /// When it neither serves nor ends.
     pub fn launch_as(&mut self, command: &mut Command) -> Result<(), Ended> {
         self.end();
+        let before = self.log().len();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("novad starts");
         child_started(child.id());
@@ -137,7 +138,7 @@ impl Novad {
             }
             Err(RecvTimeoutError::Disconnected) => {
                 let status = self.wait();
-                let log = self.log();
+                let log = self.log().split_off(before);
                 let line = log.lines().last().unwrap_or_default().to_owned();
                 Err(Ended { code: status.code(), line, log })
             }
