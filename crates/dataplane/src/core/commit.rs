@@ -193,7 +193,7 @@ impl Shard {
                 state.in_flight -= 1;
                 let conn = state.conn;
                 let handle = session::handle(self.config.shard, session);
-                let closes = state.in_flight == 0 && state.closing.is_some();
+                let closes = state.in_flight == 0 && (state.closing.is_some() || state.is_gone);
                 if world.out(conn).is_some_and(|out| out.ack(handle, Class::Express, tail, &ack)) {
                     self.acked.push(conn);
                 }
@@ -215,7 +215,7 @@ impl Shard {
             To::Session { session, no } => {
                 let Some(state) = self.sessions.get_mut(session) else { return };
                 state.in_flight -= 1;
-                let closes = state.in_flight == 0 && state.closing.is_some();
+                let closes = state.in_flight == 0 && (state.closing.is_some() || state.is_gone);
                 let handle = session::handle(self.config.shard, session);
                 if let Some(out) = world.out(state.conn) {
                     out.message(&AppendRefused { session: handle, no, refusal }, 0);

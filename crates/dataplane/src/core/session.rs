@@ -44,8 +44,17 @@ pub(crate) struct Session {
     pub(crate) in_flight: u32,
     /// The client asked to close it under this number.
     pub(crate) closing: Option<u64>,
+    /// Its connection is gone; it is kept until nothing of it is in flight, so that no other session is taken for it.
+    pub(crate) is_gone: bool,
     /// Where it is in its life.
     pub(crate) phase: Phase,
+}
+
+impl Session {
+    /// Whether nothing of it is left that an answer could come for.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_gone && self.in_flight == 0
+    }
 }
 
 /// The sessions of a shard, and what each connection has open.
@@ -124,6 +133,15 @@ impl Sessions {
             self.drop_if_empty(removed.conn);
         }
         Some(removed)
+    }
+
+    /// Forgets a session whose connection is gone, now or once the last batch it has in flight is answered.
+    pub(crate) fn let_go(&mut self, session: u32) {
+        let Some(state) = self.get_mut(session) else { return };
+        state.is_gone = true;
+        if state.is_over() {
+            self.remove(session);
+        }
     }
 
     fn drop_if_empty(&mut self, conn: ConnId) {

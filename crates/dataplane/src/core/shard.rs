@@ -237,7 +237,7 @@ impl Shard {
         let holdings = self.sessions.close(conn);
         for session in holdings.sessions {
             self.end_session(session);
-            self.sessions.remove(session);
+            self.sessions.let_go(session);
         }
         for (_, subscription) in holdings.subscriptions {
             self.drop_subscription(subscription);

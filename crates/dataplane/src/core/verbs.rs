@@ -280,6 +280,7 @@ impl Shard {
             epoch: 0,
             in_flight: 0,
             closing: None,
+            is_gone: false,
             phase: Phase::Open,
         });
         live_of(state).sessions.push(session);
@@ -399,6 +400,10 @@ impl Shard {
     /// Gives a closing session's role up and says so.
     pub(super) fn finish_close(&mut self, session: u32, world: &mut impl World) {
         let Some(state) = self.sessions.get(session) else { return };
+        if state.is_over() {
+            self.sessions.remove(session);
+            return;
+        }
         let Some(correlation) = state.closing else { return };
         let (row, producer, stream_id, conn) = (state.row, state.producer, state.stream_id, state.conn);
         if let Some(state) = self.streams.row_mut(row).filter(|state| state.stream_id == stream_id)

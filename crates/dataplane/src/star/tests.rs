@@ -15,7 +15,7 @@ use wire::message::{
 use wire::names::{Address, BucketName};
 use wire::reason::Reason;
 
-use harness::{BUCKET, Client, Running, append_frame, data, serve, serve_with, settings};
+use harness::{BUCKET, Client, Running, append_frame, data, open_of, serve, serve_with, settings};
 
 fn hello() -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -162,6 +162,29 @@ fn any_bytes_in_a_whole_frame_of_any_kind_are_answered_and_end_no_shard() {
     let correlation = client.ask(&CheckTail { address: Address::new(BUCKET, "orders").unwrap() });
     while client.next().expect("the connection lives on").correlation != correlation {}
     assert_eq!(tail(&mut star.client(), "orders"), 0);
+    star.stop();
+}
+
+#[test]
+fn acks_of_a_connection_that_is_gone_never_reach_the_next_one() {
+    let data = data();
+    let star = serve(data.path(), 1);
+    for turn in 0..100_u64 {
+        let mut client = star.client();
+        let session = client.open("orders").session;
+        let mut bytes = Vec::new();
+        (0..16).for_each(|no| append_frame(session, turn * 16 + no, &[1; 2_000], &mut bytes));
+        client.send(&bytes);
+        drop(client);
+        let mut client = star.client();
+        let correlation = client.ask(&open_of("other"));
+        let got = client.next().unwrap();
+        assert_eq!((got.kind, got.correlation), (Kind::Opened, correlation));
+    }
+    let until = Instant::now() + Duration::from_secs(5);
+    while star.counted("sessions") > 0 {
+        assert!(Instant::now() < until, "a session outlives its connection");
+    }
     star.stop();
 }
 

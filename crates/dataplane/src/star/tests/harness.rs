@@ -189,13 +189,7 @@ impl Client {
     }
 
     pub(crate) fn open(&mut self, key: &str) -> Opened {
-        self.call(&Open {
-            address: Address::new(BUCKET, key).unwrap(),
-            producer: ProducerId::new(77),
-            fencing_token: FencingToken::default(),
-            resume: None,
-        })
-        .unwrap()
+        self.call(&open_of(key)).unwrap()
     }
 
     /// `count` appends of one record each, in flight together; their acks.
@@ -217,6 +211,15 @@ impl Client {
             .unwrap();
         }
         acks
+    }
+}
+
+pub(crate) fn open_of(key: &str) -> Open {
+    Open {
+        address: Address::new(BUCKET, key).unwrap(),
+        producer: ProducerId::new(77),
+        fencing_token: FencingToken::default(),
+        resume: None,
     }
 }
 
