@@ -2,6 +2,9 @@
 
 use clap::error::ErrorKind;
 
+/// A longer word of what is said is shortened.
+const WORD_LETTERS_MAX: usize = 160;
+
 /// What parsing a command line ended in, when not in a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Told {
@@ -31,7 +34,18 @@ fn one_line(rendered: &str, command: &str) -> String {
         .collect();
     let said = said.join(" ").replace(" tip: ", "; ");
     let said = said.strip_prefix("error: ").unwrap_or(&said);
-    format!("{said} ({command} --help tells more)")
+    let said: Vec<String> = said.split(' ').map(shortened).collect();
+    format!("{} ({command} --help tells more)", said.join(" "))
+}
+
+/// A word as it is, or the beginning and the end of one that is too long to read.
+fn shortened(word: &str) -> String {
+    let letters: Vec<char> = word.chars().collect();
+    if letters.len() <= WORD_LETTERS_MAX {
+        return word.to_owned();
+    }
+    let (head, tail) = (&letters[..WORD_LETTERS_MAX / 2], &letters[letters.len() - 8..]);
+    head.iter().chain(&['…']).chain(tail).collect()
 }
 
 #[cfg(test)]
@@ -48,6 +62,13 @@ mod tests {
     fn a_missing_argument_is_told_in_one_line_that_names_it() {
         let Told::Wrong(line) = wrong(&["it"]) else { panic!("not told as wrong") };
         assert_eq!(line, "the following required arguments were not provided: --to <to> (it --help tells more)");
+    }
+
+    #[test]
+    fn a_value_that_is_too_long_to_read_is_shortened() {
+        let long = "x".repeat(5_000);
+        let Told::Wrong(line) = wrong(&["it", &long]) else { panic!("not told as wrong") };
+        assert!(line.contains("xxx…xxx") && line.len() < 300, "{line}");
     }
 
     #[test]
