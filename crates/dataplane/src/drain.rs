@@ -117,9 +117,10 @@ impl Shell {
     /// Whether everything that was asked is answered, and the answers are with the kernel.
     fn has_answered_all(&self) -> bool {
         let state = &mut *self.state.borrow_mut();
-        let is_sent = state.world.conns.iter_mut().all(|(_, conn)| {
-            conn.phase == Phase::Closing || (conn.backlog_bytes() == 0 && conn.hops_under_way == 0)
-        });
+        let is_sent =
+            state.world.conns.iter_mut().all(|(_, conn)| {
+                conn.phase == Phase::Closing || (conn.backlog_bytes() == 0 && conn.hops_under_way == 0)
+            });
         let nothing_waits = state.held.is_empty() && state.unsent_hops.is_empty() && state.unsent_replies.is_empty();
         is_sent && nothing_waits && state.tickets.is_empty() && state.gatherings.is_empty() && state.core.is_idle()
     }

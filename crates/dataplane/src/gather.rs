@@ -89,7 +89,9 @@ impl Shell {
         if gathering.parts_due > 0 {
             return;
         }
-        let Some(Gathering { call: (id, correlation), gathered, .. }) = state.gatherings.remove(&ticket) else { return };
+        let Some(Gathering { call: (id, correlation), gathered, .. }) = state.gatherings.remove(&ticket) else {
+            return;
+        };
         let Some(out) = state.world.out(id) else { return };
         match gathered {
             Gathered::Streams { limit, streams } => out.message(&page(limit, streams), correlation),

@@ -144,7 +144,10 @@ pub fn start(
             recovered: log.recovered,
             log_options: log_options(options),
             dirs: dirs.clone(),
-            memory: (options.settings.memory.ring_bytes_max.as_usize(), options.settings.memory.shard_bytes_max.as_usize()),
+            memory: (
+                options.settings.memory.ring_bytes_max.as_usize(),
+                options.settings.memory.shard_bytes_max.as_usize(),
+            ),
             star: Arc::clone(&facts),
             mailboxes: Arc::clone(&star.mailboxes),
             listener,
@@ -221,7 +224,8 @@ fn spawn<F: Future<Output = ()> + 'static>(
 }
 
 fn await_all(said: &mpsc::Receiver<(ShardId, Result<(), StartError>)>, shards: usize) -> Result<(), StartError> {
-    let mut waiting: Vec<ShardId> = (0..shards).map(|shard| ShardId::new(u16::try_from(shard).unwrap_or(u16::MAX))).collect();
+    let mut waiting: Vec<ShardId> =
+        (0..shards).map(|shard| ShardId::new(u16::try_from(shard).unwrap_or(u16::MAX))).collect();
     while let Some(missing) = waiting.first().copied() {
         let Ok((shard, result)) = said.recv() else { return Err(StartError::Ended { shard: missing }) };
         result?;

@@ -63,7 +63,12 @@ impl fmt::Debug for Surroundings {
 
 impl Surroundings {
     /// The surroundings of `shard`, one of `shards`.
-    pub(crate) fn new((shard, shards): (ShardId, usize), log: Log, started: Instant, tell_control: TellControl) -> Self {
+    pub(crate) fn new(
+        (shard, shards): (ShardId, usize),
+        log: Log,
+        started: Instant,
+        tell_control: TellControl,
+    ) -> Self {
         let mut surroundings = Self {
             shard,
             conns: Conns::new(shard),

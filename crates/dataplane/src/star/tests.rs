@@ -9,8 +9,8 @@ use wire::frame::{self, HEADER_BYTES, Kind};
 use wire::hot::RecordsHead;
 use wire::ids::SeqNum;
 use wire::message::{
-    Credit, Read, Start, Subscribe, Subscribed,
-    CheckTail, Hello, Message, Ping, Refused, StreamList, StreamPage, StreamCreate, StreamAnswer, Tail, GoAway, BucketGet,
+    BucketGet, CheckTail, Credit, GoAway, Hello, Message, Ping, Read, Refused, Start, StreamAnswer, StreamCreate,
+    StreamList, StreamPage, Subscribe, Subscribed, Tail,
 };
 use wire::names::{Address, BucketName};
 use wire::reason::Reason;
@@ -75,7 +75,8 @@ fn appends_are_acked_in_order_and_found_again_after_a_restart_with_another_numbe
     let star = serve(data.path(), 1);
     let mut client = star.client();
     let opened = client.open("orders");
-    let acks: Vec<_> = (0..10).flat_map(|turn| client.append(opened.session, turn * 10..turn * 10 + 10, b"hello")).collect();
+    let acks: Vec<_> =
+        (0..10).flat_map(|turn| client.append(opened.session, turn * 10..turn * 10 + 10, b"hello")).collect();
     let starts: Vec<u64> = acks.iter().map(|ack| ack.start.seq_num.get()).collect();
     assert_eq!(starts, (0..100).collect::<Vec<_>>());
     drop(client);
@@ -123,7 +124,10 @@ fn what_is_no_frame_is_refused_and_ends_its_connection_only() {
     assert!(is_refused_and_closed(star.stranger(), &flipped).contains("damaged"));
     assert!(is_refused_and_closed(star.stranger(), &other_version).contains("wire version 9"));
     assert!(is_refused_and_closed(star.stranger(), &oversized).contains("71680 bytes"));
-    assert!(is_refused_and_closed(star.stranger(), b"GET / HTTP/1.1\r\nhost: nova\r\n\r\n\r\n\r\n").contains("speaking nova"));
+    assert!(
+        is_refused_and_closed(star.stranger(), b"GET / HTTP/1.1\r\nhost: nova\r\n\r\n\r\n\r\n")
+            .contains("speaking nova")
+    );
     assert!(is_refused_and_closed(star.stranger(), &early).contains("Hello"));
     let mut cut = star.stranger();
     cut.send(&hello()[..HEADER_BYTES + 3]);
@@ -151,7 +155,8 @@ fn any_bytes_in_a_whole_frame_of_any_kind_are_answered_and_end_no_shard() {
         let head = random() % 200;
         bytes.extend((0..head).map(|_| random().to_le_bytes()[0]));
         if kind == Kind::Append && head >= 4 {
-            bytes[HEADER_BYTES..HEADER_BYTES + 4].copy_from_slice(&(session ^ u32::from(random() % 4 == 0)).to_le_bytes());
+            bytes[HEADER_BYTES..HEADER_BYTES + 4]
+                .copy_from_slice(&(session ^ u32::from(random() % 4 == 0)).to_le_bytes());
         }
         let open = open.head_ends(&bytes);
         let payload = random() % 300;
