@@ -150,7 +150,14 @@ impl Shard {
     #[inline]
     pub(super) fn take_in(&mut self, row: u32, incoming: &Incoming<'_>, world: &mut impl World) -> Flow {
         let held_before = self.live(row).is_some_and(|live| !live.held.is_empty());
-        match self.judge(row, incoming, held_before) {
+        let judgement = self.judge(row, incoming, held_before);
+        self.conclude(row, incoming, judgement, world)
+    }
+
+    /// Does what comes of a batch.
+    #[inline]
+    fn conclude(&mut self, row: u32, incoming: &Incoming<'_>, judgement: Judgement, world: &mut impl World) -> Flow {
+        match judgement {
             Judgement::Admit => self.admit(row, incoming, world),
             Judgement::Again(answer) => {
                 self.counts.deduped += 1;
@@ -161,6 +168,7 @@ impl Shard {
                     last_ms: answer.last_ms,
                 };
                 self.answer_at(answer.lsn, row, (incoming.to, Answering::Ack(ack)), world);
+                self.close_acks(world);
                 Flow::Done
             }
             Judgement::Refuse(refusal, tail) => {
@@ -343,8 +351,9 @@ impl Shard {
                 Judgement::Hold(wait) => wait,
                 Judgement::Admit if self.admit(at, &incoming, world) == Flow::Done => continue,
                 Judgement::Admit => Some(HELD_RETRY),
-                _ => {
-                    let _ = self.take_in(at, &incoming, world);
+                // It has had its turn: judged once more, it would queue up behind those that came after it.
+                concluded => {
+                    let _ = self.conclude(at, &incoming, concluded, world);
                     continue;
                 }
             };

@@ -231,6 +231,27 @@ fn a_stream_gathers_no_more_than_its_batch_bound_before_it_is_durable() {
 }
 
 #[test]
+fn misses_that_were_held_back_are_refused_in_their_order() {
+    let mut test = Test::with(ConfigPatch { batch_max_records: Some(1), ..ConfigPatch::default() });
+    let session = test.open(A, "s", 7, "").unwrap().session;
+    let _ = test.append(A, session, 1, &["a"]);
+    for no in [2, 3] {
+        let _ = test.append_if(A, (session, no), Some(2), &batch(&["never"]));
+    }
+    let _ = test.append(A, session, 4, &["b"]);
+    test.commit();
+    let told = test.told(A);
+    assert!(
+        matches!(told[..], [Told::Acked(..), Told::AppendRefused(_, 2, _), Told::AppendRefused(_, 3, _)]),
+        "what was sent after a miss doesn't turn it into a hit: {told:?}"
+    );
+    test.commit();
+    let told = test.told(A);
+    assert!(matches!(&told[..], [Told::Acked(_, ack, _)] if ack.no.get() == 4 && ack.start.seq_num.get() == 1));
+    assert_eq!(test.shard.held_bytes, 0);
+}
+
+#[test]
 fn an_effect_applies_with_its_batch() {
     let mut test = Test::new();
     test.put("s", &["a", "b"]).unwrap();
