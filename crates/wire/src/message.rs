@@ -273,6 +273,8 @@ messages! {
         refusal: Refusal,
     }
     /// Close a session once what it sent is answered; answered by a [`Done`].
+    ///
+    /// A client that asks with nothing left unanswered says that it will send none of it again: its numbers are forgotten.
     Close {
         /// The session's handle.
         session: u32,

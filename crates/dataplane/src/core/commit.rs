@@ -59,8 +59,8 @@ pub(crate) enum Answering {
     Fenced(Position),
     /// Where the trim point stands.
     Trimmed,
-    /// A session ended by the star's doing.
-    SessionEnded(u32),
+    /// A session, by its place and its epoch, ended by the star's doing.
+    SessionEnded(u32, u32),
     /// A frame that was ready before, for the connection of the call.
     Frame(Vec<u8>),
 }
@@ -176,7 +176,7 @@ impl Shard {
                 }
                 self.answer_refusal(to, refusal, world);
             }
-            Answering::SessionEnded(session) => self.answer_ended(session, world),
+            Answering::SessionEnded(session, epoch) => self.answer_ended(session, epoch, world),
             other => {
                 let To::Call { conn, correlation } = to else { unreachable!("only calls are answered so") };
                 self.answer_call(row, (conn, correlation), other, world);
@@ -232,12 +232,18 @@ impl Shard {
         }
     }
 
-    fn answer_ended(&mut self, session: u32, world: &mut impl World) {
-        let Some(state) = self.sessions.get(session) else { return };
+    fn answer_ended(&mut self, session: u32, epoch: u32, world: &mut impl World) {
+        // One that was closed meanwhile may have left its place to another.
+        let Some(state) = self.sessions.get(session).filter(|state| state.epoch == epoch) else { return };
         let Phase::Ended(refusal) = &state.phase else { return };
+        let closes = state.in_flight == 0 && state.closing.is_some();
         let ended = SessionEnded { session: session::handle(self.config.shard, session), refusal: refusal.clone() };
         if let Some(out) = world.out(state.conn) {
             out.message(&ended, 0);
+        }
+        if closes {
+            // What it waited for was held back and is gone with the session.
+            self.finish_close(session, world);
         }
     }
 
@@ -263,7 +269,7 @@ impl Shard {
                 out.message(&opened, correlation);
             }
             (_, None) => out.refuse(correlation, super::verbs::deleted_meanwhile()),
-            (Answering::Ack(_) | Answering::Refuse(..) | Answering::SessionEnded(_), Some(_)) => {
+            (Answering::Ack(_) | Answering::Refuse(..) | Answering::SessionEnded(..), Some(_)) => {
                 unreachable!("answered before")
             }
         }

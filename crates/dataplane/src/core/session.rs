@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use slab::Slab;
 use smallvec::SmallVec;
-use wire::ids::{ProducerId, ShardId, StreamId};
+use wire::ids::{ProducerId, ShardId};
 use wire::names::FencingToken;
 use wire::refusal::Refusal;
 
@@ -32,8 +32,6 @@ pub(crate) struct Session {
     pub(crate) conn: ConnId,
     /// Writes to this row while it is open.
     pub(crate) row: u32,
-    /// The stream.
-    pub(crate) stream_id: StreamId,
     /// Its own random number.
     pub(crate) producer: ProducerId,
     /// The token it presented; empty is none.

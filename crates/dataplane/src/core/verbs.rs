@@ -274,7 +274,6 @@ impl Shard {
         let session = self.sessions.insert(Session {
             conn,
             row,
-            stream_id: state.stream_id,
             producer: open.producer,
             presented: open.fencing_token,
             epoch: 0,
@@ -337,11 +336,12 @@ impl Shard {
         for session in live.sessions.clone() {
             let Some(state) = self.sessions.get_mut(session) else { continue };
             let Some(refusal) = why(state) else { continue };
-            let conn = state.conn;
+            let (conn, epoch) = (state.conn, state.epoch);
             state.phase = Phase::Ended(refusal);
             self.unlist(row, session);
             self.drop_held(row, session);
-            self.answer_after(row, To::Call { conn, correlation: 0 }, Answering::SessionEnded(session), world);
+            let answering = Answering::SessionEnded(session, epoch);
+            self.answer_after(row, To::Call { conn, correlation: 0 }, answering, world);
         }
     }
 
@@ -390,11 +390,29 @@ impl Shard {
         let Some((session, state)) = self.sessions.held_by(conn, handle) else {
             return Err(Refusal::new(Reason::NotFound, format!("this connection has no session {handle}")));
         };
+        if state.closing.is_some() {
+            return Err(Refusal::invalid(format!("session {handle} is being closed already")));
+        }
         state.closing = Some(correlation);
         if state.in_flight == 0 {
+            self.forget_producer(session);
             self.finish_close(session, world);
         }
         Ok(Flow::Done)
+    }
+
+    /// Forgets what an open session wrote, once its client has every answer: nothing of it will be sent again.
+    fn forget_producer(&mut self, session: u32) {
+        let Some(state) = self.sessions.get(session).filter(|state| state.phase == Phase::Open) else { return };
+        let (row, producer) = (state.row, state.producer);
+        if let Some(state) = self.streams.row_mut(row)
+            && let Some(dedupe) = state.dedupe.as_mut()
+        {
+            dedupe.forget(producer);
+            if dedupe.is_empty() {
+                state.dedupe = None;
+            }
+        }
     }
 
     /// Gives a closing session's role up and says so.
@@ -405,15 +423,7 @@ impl Shard {
             return;
         }
         let Some(correlation) = state.closing else { return };
-        let (row, producer, stream_id, conn) = (state.row, state.producer, state.stream_id, state.conn);
-        if let Some(state) = self.streams.row_mut(row).filter(|state| state.stream_id == stream_id)
-            && let Some(dedupe) = state.dedupe.as_mut()
-        {
-            dedupe.forget(producer);
-            if dedupe.is_empty() {
-                state.dedupe = None;
-            }
-        }
+        let conn = state.conn;
         self.end_session(session);
         self.sessions.remove(session);
         if let Some(out) = world.out(conn) {

@@ -122,6 +122,38 @@ fn tokens_survive_a_crash() {
 }
 
 #[test]
+fn a_close_is_answered_also_when_a_fence_comes_before_what_was_held_back() {
+    let rate = ConfigPatch { throughput_max_bytes_per_second: Some(1), ..ConfigPatch::default() };
+    let mut test = Test::with(ConfigPatch { producer_policy: Some(ProducerPolicy::Fenced), ..rate });
+    let session = test.open(A, "s", 7, "").unwrap().session;
+    let _ = test.append(A, session, 1, &["into debt"]);
+    let _ = test.append(A, session, 2, &["held"]);
+    test.commit();
+    test.told(A);
+    let close = test.ask(A, &Close { session });
+    assert!(matches!(test.call(A, &Close { session })[..], [Told::Refused(..)]), "each close is answered");
+    fence(&mut test, "s", "t");
+    assert_eq!(test.told(A), vec![Told::Ended(session, Reason::FencedOut), Told::Done(close)]);
+    assert_eq!((test.shard.sessions.len(), test.shard.held_bytes), (0, 0));
+}
+
+#[test]
+fn a_close_forgets_nothing_that_may_be_sent_again() {
+    let mut test = Test::new();
+    let first = test.open(A, "s", 7, "").unwrap().session;
+    let _ = test.append(A, first, 1, &["once"]);
+    test.ask(A, &Close { session: first });
+    let resumed = test.open(B, "s", 7, "").unwrap().session;
+    let _ = test.append(B, resumed, 1, &["once"]);
+    test.commit();
+    assert!(matches!(&test.told(B)[..], [Told::Acked(_, ack, _)] if ack.start.seq_num.get() == 0));
+    test.call(A, &Close { session: first });
+    let _ = test.append(B, resumed, 1, &["once"]);
+    test.commit();
+    assert!(matches!(&test.told(B)[..], [Told::Acked(_, ack, _)] if ack.start.seq_num.get() == 0));
+}
+
+#[test]
 fn a_close_waits_for_what_is_in_flight() {
     let mut test = Test::new();
     let session = test.open(A, "s", 7, "").unwrap().session;
