@@ -12,6 +12,8 @@ use crate::core::{ConnId, OutBuffer};
 
 /// With so many bytes that its peer has not taken, a connection is not read from.
 pub(crate) const BACKLOG_MAX: usize = 1 << 20;
+/// Pages of one connection that may be under way on a shard; the next frame waits, for each is as large as a backlog may be.
+pub(crate) const PAGES_MAX: u32 = 4;
 /// Subscriptions of one connection on other shards; one more is refused.
 pub(crate) const REMOTE_SUBSCRIPTIONS_MAX: usize = 4_096;
 
@@ -54,6 +56,8 @@ pub(crate) struct Conn {
     /// Other shards that have served it, a bit each.
     pub(crate) served_by: u64,
     pub(crate) hops_under_way: u32,
+    /// Pages that this shard gathers for it.
+    pub(crate) pages_under_way: u32,
     /// Frames of other shards that the kernel has not taken.
     pub(crate) owed: Vec<(ShardId, usize)>,
     /// Subscriptions on other shards, by the client's handle.
@@ -80,6 +84,7 @@ impl Conn {
             is_fresh: true,
             served_by: 0,
             hops_under_way: 0,
+            pages_under_way: 0,
             owed: Vec::new(),
             remote_subscriptions: HashMap::new(),
         }
@@ -94,7 +99,9 @@ impl Conn {
     /// Whether its next frame may be served.
     #[inline]
     pub(crate) fn may_read(&self) -> bool {
-        self.backlog_bytes() < BACKLOG_MAX && self.hops_under_way < crate::hop::HOPS_MAX
+        self.backlog_bytes() < BACKLOG_MAX
+            && self.hops_under_way < crate::hop::HOPS_MAX
+            && self.pages_under_way < PAGES_MAX
     }
 
     /// Lets the reading task look again.

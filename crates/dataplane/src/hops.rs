@@ -16,6 +16,7 @@ use crate::conns::{Conn, Phase};
 use crate::core::{ConnId, Flow};
 use crate::hop::{Adopted, Hop, Reply};
 use crate::os;
+use crate::remotes::Remote;
 use crate::shell::{Shell, State};
 
 /// Replies taken in one turn.
@@ -212,6 +213,9 @@ fn hold(state: &mut State, id: ConnId) {
 fn serve_all(state: &mut State, id: ConnId, frames: &[u8], at: &mut usize) -> Flow {
     // The connection's shard has checked each frame, so what does not decode here ends the batch.
     while let Some(Ok(Next::Frame(frame))) = frames.get(*at..).map(|rest| frame::next(rest, FRAME_BODY_BYTES_MAX)) {
+        if !state.world.remotes.get(id).is_some_and(Remote::may_serve) {
+            return Flow::Blocked;
+        }
         if Shell::serve_hopped(state, id, &frame) == Flow::Blocked {
             return Flow::Blocked;
         }

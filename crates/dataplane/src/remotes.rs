@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use wire::ids::ShardId;
 
-use crate::conns::BACKLOG_MAX;
+use crate::conns::{BACKLOG_MAX, PAGES_MAX};
 use crate::core::{ConnId, OutBuffer};
 
 /// A connection of another shard.
@@ -19,6 +19,8 @@ pub(crate) struct Remote {
     pub(crate) untaken: usize,
     /// Hops worked off that its shard has not been told of.
     pub(crate) done: u32,
+    /// Pages that this shard gathers for it.
+    pub(crate) pages_under_way: u32,
     /// Hops that wait, the first one served up to `at`.
     pub(crate) waiting: VecDeque<Vec<u8>>,
     pub(crate) at: usize,
@@ -35,6 +37,7 @@ impl Remote {
             is_dirty: false,
             untaken: 0,
             done: 0,
+            pages_under_way: 0,
             waiting: VecDeque::new(),
             at: 0,
             is_held: false,
@@ -49,7 +52,7 @@ impl Remote {
 
     /// Whether its next frame may be served.
     pub(crate) fn may_serve(&self) -> bool {
-        self.backlog_bytes() < BACKLOG_MAX
+        self.backlog_bytes() < BACKLOG_MAX && self.pages_under_way < PAGES_MAX
     }
 }
 

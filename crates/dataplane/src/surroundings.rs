@@ -110,6 +110,14 @@ impl Surroundings {
         let _ = self.out(id);
     }
 
+    fn pages_under_way(&mut self, id: ConnId) -> Option<&mut u32> {
+        if id.shard == self.shard {
+            self.conns.get_mut(id).map(|conn| &mut conn.pages_under_way)
+        } else {
+            self.remotes.get_mut(id).map(|remote| &mut remote.pages_under_way)
+        }
+    }
+
     /// Tells control what it had no room for.
     pub(crate) fn tell_untold(&mut self) {
         while let Some(message) = self.untold.pop_front() {
@@ -188,6 +196,20 @@ impl World for Surroundings {
             let Some(remote) = self.remotes.get(id) else { return 0 };
             remote.backlog_asked.set(true);
             remote.backlog_bytes()
+        }
+    }
+
+    fn page_begins(&mut self, id: ConnId) {
+        if let Some(pages) = self.pages_under_way(id) {
+            *pages += 1;
+        }
+    }
+
+    fn page_ends(&mut self, id: ConnId) {
+        if let Some(pages) = self.pages_under_way(id) {
+            *pages = pages.saturating_sub(1);
+            // The flush wakes who waits for it.
+            self.mark_dirty(id);
         }
     }
 

@@ -196,9 +196,15 @@ impl Shard {
             }
         };
         let job = Job { row, stream_id, conn, correlation, generation: 0, fetching: None, work };
+        self.begin(job, world);
+        Ok(Flow::Done)
+    }
+
+    /// Starts a page or a search.
+    pub(super) fn begin(&mut self, job: Job, world: &mut impl World) {
+        world.page_begins(job.conn);
         let job = self.readers.insert(job);
         self.go_on(job, world);
-        Ok(Flow::Done)
     }
 
     /// Where a start lies among the committed records.
@@ -238,8 +244,7 @@ impl Shard {
                 let stream_id = state.stream_id;
                 let work = Work::Find { ms, within, then: Then::Trim };
                 let job = Job { row, stream_id, conn, correlation, generation: 0, fetching: None, work };
-                let job = self.readers.insert(job);
-                self.go_on(job, world);
+                self.begin(job, world);
                 Ok(Flow::Done)
             }
         }
@@ -359,7 +364,7 @@ impl Shard {
         let Some(state) = self.readers.remove(job) else { return };
         let Work::Find { then, .. } = state.work else { unreachable!("only a search finds") };
         let Job { row, stream_id, conn, correlation, .. } = state;
-        let again = |work| Job { row, stream_id, conn, correlation, generation: 0, fetching: None, work };
+        world.page_ends(conn);
         match then {
             Then::Trim => {
                 let to = To::Call { conn, correlation };
@@ -373,8 +378,8 @@ impl Shard {
             }
             Then::Page(bounds) => {
                 let page = Page { start: seq_num, cursor: bounds.cursor(seq_num), payload: Vec::new() };
-                let job = self.readers.insert(again(Work::Page(page)));
-                self.go_on(job, world);
+                let work = Work::Page(page);
+                self.begin(Job { row, stream_id, conn, correlation, generation: 0, fetching: None, work }, world);
             }
             Then::Subscribe(subscription) => {
                 self.begin_subscription((row, stream_id), (conn, correlation), subscription.from(seq_num), world);
@@ -390,12 +395,14 @@ impl Shard {
             return;
         }
         let Some(state) = self.readers.remove(job) else { return };
+        world.page_ends(state.conn);
         let to = To::Call { conn: state.conn, correlation: state.correlation };
         self.answer_after(state.row, to, Answering::Refuse(refusal, Tail::Without), world);
     }
 
     fn finish_page(&mut self, job: u32, world: &mut impl World) {
         let Some(state) = self.readers.remove(job) else { return };
+        world.page_ends(state.conn);
         let (Work::Page(page), Some(row)) = (state.work, self.streams.row(state.row)) else { return };
         let head = RecordsHead {
             subscription: 0,

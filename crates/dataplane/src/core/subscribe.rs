@@ -115,9 +115,7 @@ impl Shard {
             Ok(Found::Within(within)) => {
                 let Start::Timestamp(ms) = subscribe.start else { unreachable!("only a time is looked for") };
                 let work = Work::Find { ms, within, then: Then::Subscribe(subscription) };
-                let job = Job { row, stream_id, conn, correlation, generation: 0, fetching: None, work };
-                let job = self.readers.insert(job);
-                self.go_on(job, world);
+                self.begin(Job { row, stream_id, conn, correlation, generation: 0, fetching: None, work }, world);
             }
         }
         Ok(Flow::Done)

@@ -90,6 +90,13 @@ pub(crate) trait World {
     /// Bytes for a connection that the kernel has not taken yet.
     fn backlog_bytes(&self, conn: ConnId) -> usize;
 
+    /// A page of a connection, or a search for where one starts, is under way: until it is answered it counts as what the
+    /// connection has not taken.
+    fn page_begins(&mut self, conn: ConnId);
+
+    /// It is answered, or given up.
+    fn page_ends(&mut self, conn: ConnId);
+
     /// Starts a read, answered by [`super::Shard::on_fetched`].
     fn fetch(&mut self, fetch: Fetch);
 

@@ -110,14 +110,17 @@ fn a_resent_match_gets_its_first_answer_rather_than_a_miss() {
 #[test]
 fn a_one_shot_key_is_stored_once() {
     let mut test = Test::new();
-    let (bytes, crc) = batch(&["a"]);
-    let once = AppendOnce { idempotency: (3, 4), ..Test::once("s", crc) };
-    for _ in 0..2 {
-        test.ask_with(A, &once, &bytes);
+    for idempotency in [(3, 4), (0, 4), (3, 0)] {
+        let (bytes, crc) = batch(&["a"]);
+        let once = AppendOnce { idempotency, ..Test::once("s", crc) };
+        for _ in 0..2 {
+            let _ = test.ask_with(A, &once, &bytes);
+        }
+        test.commit();
+        let told = test.told(A);
+        let [Told::Appended(first), Told::Appended(again)] = &told[..] else { panic!("{told:?}") };
+        assert_eq!(first.start, again.start, "{idempotency:?}");
     }
-    test.commit();
-    let told = test.told(A);
-    assert!(matches!(&told[..], [Told::Appended(first), Told::Appended(again)] if first.start == again.start), "{told:?}");
 }
 
 #[test]
@@ -164,6 +167,36 @@ fn uncapped_stamps_are_the_applications_own() {
     test.ask_with(A, &Test::once("s", crc), &bytes);
     test.commit();
     assert_eq!(test.page(&Test::reading("s", Start::SeqNum(SeqNum::ZERO))).unwrap().stamps, vec![5, 1 << 40]);
+}
+
+#[test]
+fn the_first_record_of_a_stream_has_no_predecessor_to_be_raised_to() {
+    let mut test = Test::new();
+    let (bytes, crc) = stamped(&[(Some(-7), "a"), (Some(-9), "b")]);
+    let _ = test.ask_with(A, &Test::once("s", crc), &bytes);
+    test.commit();
+    assert_eq!(test.page(&Test::reading("s", Start::SeqNum(SeqNum::ZERO))).unwrap().stamps, vec![-7, -7]);
+    let mut test = test.crashed();
+    let (bytes, crc) = stamped(&[(Some(-8), "c")]);
+    let _ = test.ask_with(A, &Test::once("s", crc), &bytes);
+    test.commit();
+    assert_eq!(test.page(&Test::reading("s", Start::SeqNum(SeqNum::ZERO))).unwrap().stamps, vec![-7, -7, -7]);
+}
+
+#[test]
+fn what_a_stream_owes_is_remembered_once_however_often_it_is_used() {
+    let rate = ConfigPatch { throughput_max_bytes_per_second: Some(10), ..ConfigPatch::default() };
+    let mut test = Test::with(rate);
+    test.put("s", &["0123456789ABCDEFGHIJ0123456789ABCDEFGHIJ"]).unwrap();
+    for _ in 0..5 {
+        test.open(A, "s", 7, "").unwrap();
+        test.shard.on_closed(A, &mut test.world);
+    }
+    assert_eq!(test.shard.cooling.len(), 1);
+    for _ in 0..6 {
+        test.wait(1_000);
+    }
+    assert!(test.shard.live(0).is_none() && test.shard.cooling.is_empty(), "it owes nothing any more");
 }
 
 #[test]

@@ -98,6 +98,24 @@ fn damage_on_disk_is_an_error_and_no_record() {
     assert_eq!(test.page(&from(0)).unwrap().bodies.len(), 20, "the other stream is whole");
 }
 
+#[test]
+fn a_page_counts_against_its_connection_until_it_is_answered_also_with_no() {
+    let mut test = filled().crashed();
+    for read in [from(0), Test::reading("s", Start::Timestamp(4_500)), Test::reading("other", Start::SeqNum(SeqNum::ZERO))] {
+        test.ask(A, &read);
+    }
+    assert_eq!(test.world.pages[&A], 3, "none is there yet");
+    test.serve_fetches();
+    assert_eq!((test.told(A).len(), test.world.pages[&A]), (3, 0));
+    test.ask(A, &from(0));
+    test.call(B, &StreamDelete { address: address("s") });
+    test.serve_fetches();
+    assert_eq!(test.world.pages[&A], 0, "the stream went meanwhile");
+    let test = &mut filled();
+    test.page(&from(0)).unwrap();
+    assert_eq!(test.world.pages.values().sum::<u32>(), 0, "memory answers at once");
+}
+
 fn subscribe(start: Start, credit_bytes: u32) -> Subscribe {
     Subscribe { address: address("s"), start, clamp: false, subscription: 5, credit_bytes, resume: None }
 }

@@ -181,6 +181,34 @@ fn a_frozen_bucket_counts_its_streams_and_makes_no_more() {
 }
 
 #[test]
+fn a_frozen_bucket_counts_a_deleted_stream_until_the_delete_is_durable() {
+    let mut test = Test::new();
+    test.put("s", &["x"]).unwrap();
+    let streams = |test: &mut Test| {
+        test.shard.on_control(ToShard::Freeze { bucket: BucketId::from_bytes([1; 16]) }, &mut test.world);
+        match test.world.told.last() {
+            Some(ToControl::Frozen { streams, .. }) => *streams,
+            other => panic!("{other:?}"),
+        }
+    };
+    test.ask(A, &StreamDelete { address: address("s") });
+    assert_eq!(streams(&mut test), 1, "a crash would bring it back into a bucket that is gone");
+    test.commit();
+    assert_eq!(streams(&mut test), 0);
+}
+
+#[test]
+fn a_configuration_that_no_stream_has_is_not_kept() {
+    let mut test = Test::new();
+    test.call(A, &create("kept", ConfigPatch { retention_max_bytes: Some(1), ..ConfigPatch::default() }));
+    for bytes in 2..2_000 {
+        test.call(A, &create("s", ConfigPatch { retention_max_bytes: Some(bytes), ..ConfigPatch::default() }));
+        test.call(A, &StreamDelete { address: address("s") });
+    }
+    assert!(test.shard.streams.configs.len() <= 257, "{}", test.shard.streams.configs.len());
+}
+
+#[test]
 fn control_verbs_go_on_when_the_log_is_full() {
     let mut test = Test::new();
     test.put("s", &["a"]).unwrap();

@@ -36,6 +36,8 @@ pub(super) struct Fake {
     pub(super) room: Option<NoRoom>,
     pub(super) outs: HashMap<ConnId, OutBuffer>,
     pub(super) fetches: VecDeque<Fetch>,
+    /// Pages under way of each connection.
+    pub(super) pages: HashMap<ConnId, u32>,
     pub(super) told: Vec<ToControl>,
     minted: u8,
 }
@@ -77,6 +79,15 @@ impl World for Fake {
 
     fn backlog_bytes(&self, _: ConnId) -> usize {
         0
+    }
+
+    fn page_begins(&mut self, conn: ConnId) {
+        *self.pages.entry(conn).or_default() += 1;
+    }
+
+    fn page_ends(&mut self, conn: ConnId) {
+        let pages = self.pages.get_mut(&conn).expect("one that began");
+        *pages -= 1;
     }
 
     fn fetch(&mut self, fetch: Fetch) {
