@@ -14,7 +14,7 @@ use wire::reason::Reason;
 use wire::refusal::Refusal;
 
 use super::commit::{Answering, Applying, Tail, To, committed};
-use super::dedupe::{Answer, Seen};
+use super::dedupe::{Answer, Seen, is_remembered};
 use super::live::{Held, Live};
 use super::row::Row;
 use super::session::Phase;
@@ -232,7 +232,7 @@ impl Shard {
         let Some(row) = self.streams.row_mut(at) else { unreachable!("it was judged") };
         let stream_id = row.stream_id;
         let live = live_of(row);
-        let stamping = Stamping::of(&live.config, wall_ms, live.last_ms);
+        let stamping = Stamping::of(&live.config, wall_ms, live.previous_ms());
         let head = BatchHead {
             place: Place { stream_id, slot_epoch: epoch, rev: live.rev.next() },
             first: live.next,
@@ -263,7 +263,7 @@ impl Shard {
             Some(Effect::InstallToken(token)) => live.token = token.clone(),
             Some(Effect::Trim(to)) => live.trim_point = live.trim_point.max(*to).min(live.next),
         }
-        if incoming.numbered.producer.get() != 0 {
+        if is_remembered(incoming.numbered) {
             let answer = Answer {
                 no: incoming.numbered.no,
                 batch_crc: batch.crc(),
@@ -438,7 +438,7 @@ pub(super) fn no_room(full: &NoRoom) -> Refusal {
 }
 
 fn judge_resend(row: &Row, incoming: &Incoming<'_>) -> Option<Judgement> {
-    if incoming.numbered.producer.get() == 0 && !incoming.numbered.one_shot {
+    if !is_remembered(incoming.numbered) {
         return None;
     }
     let no = incoming.numbered.no;

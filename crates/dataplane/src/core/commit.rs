@@ -113,6 +113,7 @@ pub(crate) type PendingQueue = VecDeque<Pending>;
 impl Shard {
     /// The log has made everything up to `lsn` durable.
     pub(crate) fn on_durable(&mut self, lsn: Lsn, world: &mut impl World) {
+        self.now = world.now();
         while self.pending.front().is_some_and(|pending| pending.lsn <= lsn) {
             let Some(Pending { row, applying, answer, .. }) = self.pending.pop_front() else { break };
             if let Some(applying) = applying {
@@ -310,7 +311,7 @@ impl Shard {
         let rate = live.config.throughput_max_bytes_per_second;
         if live.allowance.is_full(rate, now.mono) {
             row.live = None;
-        } else {
+        } else if !std::mem::replace(&mut live.is_cooling, true) {
             self.cooling.push_back((now.mono + super::shard::COOLING, at, row.stream_id));
         }
     }

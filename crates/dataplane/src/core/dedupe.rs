@@ -58,6 +58,11 @@ struct Producer {
     answers: SmallVec<[Answer; 1]>,
 }
 
+/// Whether a batch has a number that a resend of it would repeat.
+pub(crate) fn is_remembered(numbered: Numbered) -> bool {
+    numbered.one_shot || numbered.producer != ProducerId::ZERO
+}
+
 /// The producers and one-shot keys that a stream remembers.
 #[derive(Debug, Default)]
 pub(crate) struct Dedupe {

@@ -46,6 +46,8 @@ pub(crate) struct Live {
     pub(crate) held: VecDeque<Held>,
     /// What the throughput bound allows now.
     pub(crate) allowance: Allowance,
+    /// It stands in the queue of those to be forgotten once they owe nothing.
+    pub(crate) is_cooling: bool,
 }
 
 /// A batch that is held back.
@@ -88,7 +90,13 @@ impl Live {
             subscriptions: SmallVec::new(),
             held: VecDeque::new(),
             allowance: Allowance::default(),
+            is_cooling: false,
         }
+    }
+
+    /// The stamp below which the next record's may not fall: nothing stands before the first.
+    pub(crate) fn previous_ms(&self) -> i64 {
+        if self.next == SeqNum::ZERO { i64::MIN } else { self.last_ms }
     }
 
     /// Whether nobody would miss it.

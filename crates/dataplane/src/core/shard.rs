@@ -254,9 +254,11 @@ impl Shard {
     pub(crate) fn on_timer(&mut self, world: &mut impl World) {
         self.now = world.now();
         while let Some((_, row, stream_id)) = self.cooling.pop_front_if(|(at, ..)| *at <= self.now.mono) {
-            if self.streams.row(row).is_some_and(|state| state.stream_id == stream_id) {
-                self.retire(row);
+            let Some(state) = self.streams.row_mut(row).filter(|state| state.stream_id == stream_id) else { continue };
+            if let Some(live) = state.live.as_mut() {
+                live.is_cooling = false;
             }
+            self.retire(row);
         }
         if self.throttled_until.is_some_and(|until| until <= self.now.mono) {
             self.throttled_until = None;
