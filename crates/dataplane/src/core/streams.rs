@@ -13,9 +13,12 @@ use wire::ids::{BucketId, Epoch, Lsn, Position, Rev, StreamId};
 use wire::names::Key;
 use wire::slot::Slot;
 
-use super::dedupe::Answer;
+use super::dedupe::{Answer, is_remembered};
 use super::placement::Placement;
 use super::row::{CommittedBatch, Row};
+
+/// Configurations that are kept though no row may have them.
+const CONFIGS_KEPT: usize = 64;
 
 /// Stands for the row of a stream that is deleted.
 const GONE: u32 = u32::MAX;
@@ -25,8 +28,12 @@ const GONE: u32 = u32::MAX;
 pub(crate) struct Streams {
     rows: Slab<Row>,
     buckets: Vec<BucketId>,
+    /// Rows of each bucket, also those without a name.
+    counts: Vec<usize>,
     names: Vec<BTreeMap<Arc<str>, u32>>,
-    configs: HashSet<Arc<StreamConfig>>,
+    pub(super) configs: HashSet<Arc<StreamConfig>>,
+    /// With so many, those that no row has any more are dropped.
+    configs_max: usize,
     /// Only while entries are replayed.
     replayed: HashMap<StreamId, u32>,
 }
@@ -95,6 +102,7 @@ impl Streams {
         let at = known.unwrap_or_else(|| {
             self.buckets.push(bucket);
             self.names.push(BTreeMap::new());
+            self.counts.push(0);
             self.buckets.len() - 1
         });
         number(at)
@@ -105,9 +113,10 @@ impl Streams {
         self.buckets[bucket as usize]
     }
 
-    /// How many streams a bucket has here.
+    /// How many streams a bucket has here; one that is deleted counts until that is durable.
     pub(crate) fn count(&self, bucket: BucketId) -> usize {
-        self.names_of(bucket).map_or(0, BTreeMap::len)
+        let at = self.buckets.iter().position(|known| *known == bucket);
+        at.map_or(0, |at| self.counts[at])
     }
 
     fn names_of(&self, bucket: BucketId) -> Option<&BTreeMap<Arc<str>, u32>> {
@@ -137,6 +146,7 @@ impl Streams {
         let key: Arc<str> = key.as_str().into();
         let row = number(self.rows.insert(Row::new(stream_id, bucket, Arc::clone(&key), config)));
         self.names[bucket as usize].insert(key, row);
+        self.counts[bucket as usize] += 1;
         row
     }
 
@@ -151,13 +161,18 @@ impl Streams {
 
     /// Forgets a row whose name is gone.
     pub(crate) fn remove(&mut self, row: u32) {
-        self.rows.remove(row as usize);
+        let Row { bucket, .. } = self.rows.remove(row as usize);
+        self.counts[bucket as usize] -= 1;
     }
 
     /// One configuration for all streams that have the same.
     pub(crate) fn share(&mut self, config: &StreamConfig) -> Arc<StreamConfig> {
         if let Some(shared) = self.configs.get(config) {
             return Arc::clone(shared);
+        }
+        if self.configs.len() >= self.configs_max {
+            self.configs.retain(|config| Arc::strong_count(config) > 1);
+            self.configs_max = (2 * self.configs.len()).max(CONFIGS_KEPT);
         }
         let shared = Arc::new(*config);
         self.configs.insert(Arc::clone(&shared));
@@ -256,6 +271,7 @@ impl Streams {
             let (bucket, key) = (row.bucket as usize, Arc::clone(&row.key));
             let row = number(part.rows.insert(row));
             part.names[bucket].insert(key, row);
+            part.counts[bucket] += 1;
         }
         parts
     }
@@ -279,7 +295,7 @@ fn replay_batch(row: &mut Row, log: u16, pos: EntryPos, (head, batch): (&BatchHe
     let first_ms = head.stamping.effective(batch.stamp(0), head.stamping.previous_ms);
     let start = Position::new(head.first, first_ms);
     row.apply_batch(&CommittedBatch { start, end: head.end(), content_bytes: batch.content_bytes(), log, pos });
-    if head.numbered.producer.get() != 0 {
+    if is_remembered(head.numbered) {
         let answer = Answer {
             no: head.numbered.no,
             batch_crc: head.batch_crc,
