@@ -164,6 +164,35 @@ impl Bounds {
     }
 }
 
+impl Work {
+    /// The next record it looks at.
+    fn wanted(&self) -> SeqNum {
+        match self {
+            Self::Find { within, .. } => *within,
+            Self::Page(page) => page.cursor.next,
+            Self::Subscription(subscription) => subscription.wanted(),
+        }
+    }
+
+    /// The subscription that it is, or is to become.
+    pub(super) fn subscription_mut(&mut self) -> Option<&mut Subscription> {
+        match self {
+            Self::Find { then: Then::Subscribe(subscription), .. } | Self::Subscription(subscription) => {
+                Some(subscription)
+            }
+            Self::Find { .. } | Self::Page(_) => None,
+        }
+    }
+}
+
+impl Page {
+    /// Whether there is nothing more to put on it; what a trim has taken from under it ends it too.
+    fn is_done(&self, row: &Row) -> bool {
+        let Cursor { next, has_taken, is_full, .. } = self.cursor;
+        is_full || next >= row.tail.seq_num || (has_taken && next < row.trim_point)
+    }
+}
+
 impl Shard {
     /// A page of records.
     pub(super) fn read(
@@ -202,8 +231,17 @@ impl Shard {
 
     /// Starts a page or a search.
     pub(super) fn begin(&mut self, job: Job, world: &mut impl World) {
-        world.page_begins(job.conn);
+        let conn = job.conn;
+        world.page_begins(conn);
+        let opening = match &job.work {
+            Work::Find { then: Then::Subscribe(subscription), .. } => Some(subscription.handle()),
+            _ => None,
+        };
         let job = self.readers.insert(job);
+        if let Some(handle) = opening {
+            // From now on it holds its handle, and ends with its connection.
+            self.sessions.note_subscription(conn, handle, job);
+        }
         self.go_on(job, world);
     }
 
@@ -278,7 +316,7 @@ impl Shard {
 
     /// Carries a reader on with what is in memory, until it is done or waits.
     pub(super) fn go_on(&mut self, job: u32, world: &mut impl World) {
-        while let Some(state) = self.readers.jobs.get(job as usize) {
+        while let Some(state) = self.readers.jobs.get_mut(job as usize) {
             if state.fetching.is_some() {
                 return;
             }
@@ -286,9 +324,19 @@ impl Shard {
                 self.fail(job, deleted_meanwhile(), world);
                 return;
             };
-            let wanted = match &state.work {
+            let wanted = match &mut state.work {
+                Work::Find { ms, within, .. } if *within < row.trim_point => match row.find_timestamp(*ms) {
+                    Found::At(seq_num) => {
+                        self.found(job, seq_num, world);
+                        return;
+                    }
+                    Found::Within(there) => {
+                        *within = there;
+                        there
+                    }
+                },
                 Work::Find { within, .. } => *within,
-                Work::Page(page) if page.cursor.is_full || page.cursor.next >= row.tail.seq_num => {
+                Work::Page(page) if page.is_done(row) => {
                     self.finish_page(job, world);
                     return;
                 }
@@ -352,6 +400,10 @@ impl Shard {
     fn take_span(&mut self, job: u32, span: Span<'_>, world: &mut impl World) {
         let Some(state) = self.readers.jobs.get_mut(job as usize) else { return };
         let Some(row) = self.streams.row(state.row) else { return };
+        if state.work.wanted() < row.trim_point {
+            // A trim came first: the row tells no more where this lies.
+            return self.go_on(job, world);
+        }
         match take(state, row, span) {
             Ok(Taken::More) => self.go_on(job, world),
             Ok(Taken::Found(seq_num)) => self.found(job, seq_num, world),
@@ -382,6 +434,7 @@ impl Shard {
                 self.begin(Job { row, stream_id, conn, correlation, generation: 0, fetching: None, work }, world);
             }
             Then::Subscribe(subscription) => {
+                self.sessions.forget_subscription(conn, subscription.handle());
                 self.begin_subscription((row, stream_id), (conn, correlation), subscription.from(seq_num), world);
             }
         }
@@ -396,6 +449,9 @@ impl Shard {
         }
         let Some(state) = self.readers.remove(job) else { return };
         world.page_ends(state.conn);
+        if let Work::Find { then: Then::Subscribe(subscription), .. } = &state.work {
+            self.sessions.forget_subscription(state.conn, subscription.handle());
+        }
         let to = To::Call { conn: state.conn, correlation: state.correlation };
         self.answer_after(state.row, to, Answering::Refuse(refusal, Tail::Without), world);
     }

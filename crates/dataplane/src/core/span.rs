@@ -2,11 +2,17 @@
 
 use smallvec::SmallVec;
 use wire::batch::VerifiedBatch;
-use wire::entry::{BatchHead, Entry};
+use wire::entry::{BatchHead, ENTRY_BYTES_MAX, Entry};
+use wire::hot::RECORDS_HEAD_BYTES;
 use wire::ids::{SegmentId, SeqNum, StreamId};
+use wire::limits::FRAME_BODY_BYTES_MAX;
 use wire::log_frame::ENTRY_PREFIX_BYTES;
 
 use super::row::Row;
+
+/// Longest payload: whole entries, of which two always fit a frame together with its head.
+pub(super) const PAYLOAD_BYTES_MAX: usize = FRAME_BODY_BYTES_MAX - RECORDS_HEAD_BYTES;
+const _: () = assert!(2 * ENTRY_BYTES_MAX <= PAYLOAD_BYTES_MAX);
 
 /// How far a reader is, and what still bounds it.
 #[derive(Debug, Clone, Copy)]
@@ -124,6 +130,10 @@ pub(super) fn gather(row: &Row, span: Span<'_>, cursor: &mut Cursor, payload: &m
         seen_end = Some(found.head.end().seq_num);
         if found.head.end().seq_num <= cursor.next {
             continue;
+        }
+        if !payload.is_empty() && payload.len() + found.entry.len() > PAYLOAD_BYTES_MAX {
+            cursor.is_full = true;
+            break;
         }
         // A gap: what lies between is lost, and the reader crosses it.
         cursor.next = cursor.next.max(found.head.first);

@@ -30,6 +30,8 @@ const CONN_SUBSCRIPTIONS_MAX: usize = 1_024;
 pub(crate) struct Subscription {
     handle: u32,
     credit_bytes: i64,
+    /// It stands in its stream's list of those that wait for the next commit, or was just taken from it.
+    waits: bool,
     /// The first record that is not sent yet.
     sent: SeqNum,
     cursor: Cursor,
@@ -41,6 +43,7 @@ impl Subscription {
         let mut it = Self {
             handle,
             credit_bytes: i64::from(credit_bytes).min(CREDIT_BYTES_MAX),
+            waits: false,
             sent: SeqNum::ZERO,
             cursor: frame_cursor(SeqNum::ZERO),
             payload: Vec::new(),
@@ -54,6 +57,16 @@ impl Subscription {
         self.sent = start;
         self.cursor = frame_cursor(start);
         self
+    }
+
+    /// What its client knows it by.
+    pub(super) fn handle(&self) -> u32 {
+        self.handle
+    }
+
+    /// The next record it looks at.
+    pub(super) fn wanted(&self) -> SeqNum {
+        self.cursor.next
     }
 
     /// Takes what it may from a span.
@@ -154,14 +167,15 @@ impl Shard {
                 return;
             };
             let tail = row.tail.seq_num;
-            if !subscription.payload.is_empty() && (subscription.cursor.is_full || subscription.cursor.next >= tail) {
+            let next = subscription.cursor.next;
+            let is_whole = subscription.cursor.is_full || next >= tail || next < row.trim_point;
+            if !subscription.payload.is_empty() && is_whole {
                 send(subscription, row, conn, world);
                 continue;
             }
             if subscription.cursor.next >= tail {
-                let waiting = &mut live_of(row).subscriptions;
-                if !waiting.contains(&job) {
-                    waiting.push(job);
+                if !std::mem::replace(&mut subscription.waits, true) {
+                    live_of(row).subscriptions.push(job);
                 }
                 return;
             }
@@ -183,6 +197,9 @@ impl Shard {
     /// Pumps the subscriptions whose stream has got further.
     pub(super) fn pump_woken(&mut self, world: &mut impl World) {
         for job in std::mem::take(&mut self.woken) {
+            if let Some(Job { work: Work::Subscription(subscription), .. }) = self.readers.jobs.get_mut(job as usize) {
+                subscription.waits = false;
+            }
             self.pump(job, world);
         }
     }
@@ -199,7 +216,8 @@ impl Shard {
     pub(super) fn credit(&mut self, conn: ConnId, credit: &Credit, world: &mut impl World) -> Flow {
         // One for a subscription that has just ended is no error: the two crossed.
         if let Some(job) = self.sessions.subscription_of(conn, credit.subscription)
-            && let Some(Job { work: Work::Subscription(subscription), .. }) = self.readers.jobs.get_mut(job as usize)
+            && let Some(state) = self.readers.jobs.get_mut(job as usize)
+            && let Some(subscription) = state.work.subscription_mut()
         {
             let more = i64::from(credit.bytes);
             subscription.credit_bytes = (subscription.credit_bytes + more).min(CREDIT_BYTES_MAX);
@@ -217,7 +235,15 @@ impl Shard {
     ) -> Flow {
         if let Some(job) = self.sessions.subscription_of(conn, handle) {
             self.sessions.forget_subscription(conn, handle);
+            let state = self.readers.jobs.get(job as usize);
+            let opening = state.filter(|state| matches!(state.work, Work::Find { .. })).map(|state| state.correlation);
             self.drop_subscription(job);
+            if let Some(opening) = opening {
+                world.page_ends(conn);
+                if let Some(out) = world.out(conn) {
+                    out.refuse(opening, Refusal::new(Reason::NotFound, "the subscription was ended before it began"));
+                }
+            }
         }
         if let Some(out) = world.out(conn) {
             out.message(&Done {}, correlation);

@@ -1,6 +1,9 @@
 //! Pages and subscriptions, from memory and from disk.
 
+use wire::batch::BatchBuilder;
+use wire::frame::HEADER_BYTES;
 use wire::ids::SeqNum;
+use wire::limits::{BATCH_RECORDS_MAX, FRAME_BODY_BYTES_MAX, RECORD_HEADERS_MAX};
 use wire::message::{Credit, Read, Start, StreamDelete, Subscribe, Trim, TrimTo, Unsubscribe};
 use wire::reason::Reason;
 
@@ -186,4 +189,88 @@ fn an_unsubscribed_handle_may_be_used_again() {
     test.put("s", &["x"]).unwrap();
     assert_eq!(test.told(B), vec![]);
     assert!(test.shard.live(0).is_none());
+}
+
+#[test]
+fn a_subscription_that_looks_for_its_start_ends_with_its_handle_or_its_connection() {
+    let mut test = filled().crashed();
+    let asked = test.ask(B, &subscribe(Start::Timestamp(3_500), 1 << 20));
+    let again = test.ask(B, &subscribe(Start::Timestamp(3_500), 1 << 20));
+    assert!(matches!(test.told(B)[..], [Told::Refused(call, _)] if call == again), "the handle is taken");
+    let ended = test.ask(B, &Unsubscribe { subscription: 5 });
+    let told = test.told(B);
+    assert!(matches!(told[..], [Told::Refused(a, _), Told::Done(b)] if (a, b) == (asked, ended)), "{told:?}");
+    test.serve_fetches();
+    assert_eq!((test.told(B), test.world.pages[&B]), (vec![], 0));
+    test.ask(B, &subscribe(Start::Timestamp(3_500), 0));
+    test.ask(B, &Credit { subscription: 5, bytes: 1 << 20 });
+    test.serve_fetches();
+    assert_eq!(records(&test.told(B)).len(), 14, "credit that comes early counts");
+    test.ask(A, &subscribe(Start::Timestamp(3_500), 1 << 20));
+    test.shard.on_closed(A, &mut test.world);
+    test.serve_fetches();
+    assert_eq!((test.told(A), test.shard.readers.jobs.len()), (vec![], 1));
+}
+
+#[test]
+fn a_trim_that_comes_while_a_reader_waits_for_the_disk_is_told_as_such() {
+    let mut test = filled().crashed();
+    let trim = Trim { address: address("s"), to: TrimTo::SeqNum(SeqNum::new(13)) };
+    let page = test.ask(A, &from(0));
+    test.ask(B, &subscribe(Start::SeqNum(SeqNum::ZERO), 1 << 20));
+    let by_time = test.ask(A, &Test::reading("s", Start::Timestamp(3_500)));
+    let trimmed = test.ask(A, &Trim { to: TrimTo::Timestamp(3_500), ..trim.clone() });
+    test.call(B, &trim);
+    test.serve_fetches();
+    test.commit();
+    let told = test.told(A);
+    let Told::Refused(call, refusal) = &told[0] else { panic!("{told:?}") };
+    assert_eq!((*call, refusal.reason), (page, Reason::Trimmed));
+    assert_eq!(told[1], Told::Trimmed(13), "backwards is no error ({trimmed})");
+    assert!(matches!(&told[2], Told::Page(page) if page.start == 13), "{by_time}: {told:?}");
+    assert_eq!(test.told(B), vec![Told::SubscriptionEnded(5, Reason::Trimmed)]);
+}
+
+#[test]
+fn a_page_fits_a_frame_however_its_batches_are_cut() {
+    let mut test = Test::new();
+    let name_only = [("n", ""); RECORD_HEADERS_MAX];
+    for (records, body_bytes) in [(BATCH_RECORDS_MAX, 948), (BATCH_RECORDS_MAX - 2, 0), (BATCH_RECORDS_MAX, 948)] {
+        let mut builder = BatchBuilder::new();
+        for _ in 0..records {
+            builder.push(None, &name_only, &vec![b'x'; body_bytes]).unwrap();
+        }
+        let mut bytes = Vec::new();
+        let crc = builder.finish(&mut bytes).unwrap();
+        let _ = test.ask_with(A, &Test::once("s", crc), &bytes);
+        test.commit();
+    }
+    test.told(A);
+    let (mut next, mut pages) = (999, 0);
+    while next < 2_998 {
+        test.ask(A, &from(next));
+        test.serve_fetches();
+        assert!(test.world.outs[&A].len() <= HEADER_BYTES + FRAME_BODY_BYTES_MAX);
+        let Some(Told::Page(page)) = test.told(A).pop() else { panic!("a page from {next}") };
+        assert_eq!((page.start, page.bodies.len() as u64), (next, page.end - next));
+        (next, pages) = (page.end, pages + 1);
+    }
+    assert!(pages <= 5, "{pages}");
+}
+
+#[test]
+fn many_subscribers_each_wait_once() {
+    let mut test = filled();
+    for handle in 0..100 {
+        let at_tail = Subscribe { subscription: handle, ..subscribe(Start::Last(0), 1 << 20) };
+        test.ask(B, &at_tail);
+        test.ask(B, &Credit { subscription: handle, bytes: 1 });
+    }
+    assert_eq!(test.shard.live(0).unwrap().subscriptions.len(), 100);
+    test.told(B);
+    for text in ["x", "y"] {
+        test.put("s", &[text]).unwrap();
+        assert_eq!(test.told(B).len(), 100);
+        assert_eq!(test.shard.live(0).unwrap().subscriptions.len(), 100);
+    }
 }
