@@ -7,6 +7,7 @@
 mod append;
 mod commit;
 mod dedupe;
+mod judge;
 mod live;
 mod outbox;
 mod placement;
@@ -26,7 +27,7 @@ pub(crate) use outbox::OutBuffer;
 pub(crate) use placement::Placement;
 pub(crate) use request::{Request, Route};
 pub(crate) use shard::{Shard, ShardConfig};
-pub(crate) use streams::{FoldError, Streams};
+pub(crate) use streams::Streams;
 pub(crate) use world::{ConnId, Fetch, FetchError, Flow, Now, World};
 
 #[cfg(test)]

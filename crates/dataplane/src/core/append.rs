@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use express_log::{NoRoom, RoomClass};
 use wire::batch::VerifiedBatch;
-use wire::config::{Class, ProducerPolicy, StreamConfig, TimestampingMode};
 use wire::entry::{self, BatchHead, Effect, Numbered, Place, Stamping};
 use wire::hot::{Ack, AppendHead};
 use wire::ids::{BatchNo, ProducerId, SeqNum};
@@ -15,6 +14,7 @@ use wire::refusal::Refusal;
 
 use super::commit::{Answering, Applying, Tail, To, committed};
 use super::dedupe::{Answer, Seen, is_remembered};
+use super::judge::{judge_stamps, judge_token};
 use super::live::{Held, Live};
 use super::row::Row;
 use super::session::Phase;
@@ -221,7 +221,7 @@ impl Shard {
         let entry_bytes = entry::batch_entry_bytes(batch.bytes().len()) + effect_bytes;
         match world.room(entry_bytes, RoomClass::Data) {
             Ok(()) => {}
-            Err(NoRoom::Busy { .. }) => return Flow::Blocked,
+            Err(NoRoom::Busy) => return Flow::Blocked,
             Err(full) => {
                 self.counts.refused += 1;
                 self.answer_after(at, incoming.to, Answering::Refuse(no_room(&full), Tail::Without), world);
@@ -281,9 +281,7 @@ impl Shard {
             incoming.effect.map(|effect| Box::new(effect.clone())),
         );
         self.queue(lsn, at, applying, Some((incoming.to, Answering::Ack(ack))));
-        self.counts.batches += 1;
-        self.counts.records += u64::from(batch.records());
-        self.counts.content_bytes += u64::from(batch.content_bytes());
+        self.counts.on_admitted(batch);
         if let Some(Effect::InstallToken(token)) = incoming.effect {
             self.supersede(at, token, world);
         }
@@ -453,73 +451,6 @@ fn judge_resend(row: &Row, incoming: &Incoming<'_>) -> Option<Judgement> {
             let message = format!("batch number {no} is older than what is remembered: it may or may not be stored");
             Some(Judgement::Refuse(Refusal::new(Reason::Internal, message), Tail::With))
         }
-    }
-}
-
-/// Judges what a writer presents, at an open or a one-shot.
-pub(super) fn judge_presented(live: &Live, presented: &FencingToken) -> Result<(), Refusal> {
-    let fenced = live.config.producer_policy == ProducerPolicy::Fenced;
-    let message = if presented.is_empty() {
-        if !fenced || live.token.is_empty() {
-            return Ok(());
-        }
-        "the stream is fenced: a token must be presented".to_owned()
-    } else if *presented == live.token {
-        return Ok(());
-    } else if live.token.is_empty() {
-        format!("token '{presented}' was presented, and none is installed")
-    } else {
-        format!("token '{presented}' was presented, another one is installed")
-    };
-    Err(Refusal::new(Reason::FencedOut, message).with_fencing_token(live.token.clone()))
-}
-
-fn judge_token(
-    live: &Live,
-    presented: &FencingToken,
-    is_there: impl Fn(&u32) -> bool,
-) -> Result<(), Refusal> {
-    judge_presented(live, presented)?;
-    let fenced = live.config.producer_policy == ProducerPolicy::Fenced;
-    if fenced && live.token.is_empty() && live.sessions.iter().any(is_there) {
-        return Err(writer_held());
-    }
-    Ok(())
-}
-
-/// The refusal of a second writer.
-pub(super) fn writer_held() -> Refusal {
-    let message = "another writer session holds the stream; fence it with a token to take it over";
-    Refusal::new(Reason::WriterHeld, message)
-}
-
-fn judge_stamps(config: &StreamConfig, batch: &VerifiedBatch<'_>) -> Result<(), Refusal> {
-    match config.timestamping.mode {
-        TimestampingMode::ClientPrefer => Ok(()),
-        TimestampingMode::ClientRequire => match (0..batch.records()).find(|at| batch.stamp(*at).is_none()) {
-            None => Ok(()),
-            Some(at) => Err(Refusal::invalid(format!(
-                "record {at} has no timestamp, and the stream's mode is client-require"
-            ))),
-        },
-        TimestampingMode::Arrival if batch.has_no_stamps() => Ok(()),
-        TimestampingMode::Arrival => match (0..batch.records()).find(|at| batch.stamp(*at).is_some()) {
-            None => Ok(()),
-            Some(at) => Err(Refusal::invalid(format!(
-                "record {at} has a timestamp, and the stream's mode is arrival"
-            ))),
-        },
-    }
-}
-
-/// Refuses what this star can't write.
-pub(super) fn judge_class(class: Class) -> Result<(), Refusal> {
-    match class {
-        Class::Express => Ok(()),
-        Class::Standard => Err(Refusal::new(
-            Reason::FailedPrecondition,
-            "this star has no standard store to write class standard to: choose class express",
-        )),
     }
 }
 

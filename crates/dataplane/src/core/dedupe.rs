@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 use wire::entry::Numbered;
-use wire::ids::{BatchNo, Lsn, Position, ProducerId, SeqNum};
+use wire::ids::{BatchNo, Lsn, Position, ProducerId};
 
 /// Producers that a stream remembers; the one heard least recently goes first.
 const PRODUCERS_MAX: usize = 8;
@@ -26,17 +26,6 @@ pub(crate) struct Answer {
     pub(crate) last_ms: i64,
     /// What must be durable before it is answered again; zero once it is known to be.
     pub(crate) lsn: Lsn,
-}
-
-impl Answer {
-    /// One past the last record, with its stamp.
-    pub(crate) fn end(&self) -> Position {
-        Position::new(self.end_seq_num(), self.last_ms)
-    }
-
-    fn end_seq_num(&self) -> SeqNum {
-        self.start.seq_num.after(u64::from(self.records))
-    }
 }
 
 /// What is known of a numbered batch.

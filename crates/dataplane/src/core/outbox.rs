@@ -85,11 +85,6 @@ impl OutBuffer {
         }
     }
 
-    /// Whether there is nothing to send.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.bytes.is_empty()
-    }
-
     /// The bytes to send; only whole frames.
     pub(crate) fn bytes(&mut self) -> &[u8] {
         self.close_acks();

@@ -131,10 +131,6 @@ impl Readers {
         Some(job)
     }
 
-    pub(super) fn ticket(&self, job: u32) -> u64 {
-        u64::from(self.jobs[job as usize].generation) << 32 | u64::from(job)
-    }
-
     fn of_ticket(&self, ticket: u64) -> Option<u32> {
         let [g0, g1, g2, g3, j0, j1, j2, j3] = ticket.to_be_bytes();
         let (generation, job) = (u32::from_be_bytes([g0, g1, g2, g3]), u32::from_be_bytes([j0, j1, j2, j3]));
@@ -165,6 +161,15 @@ impl Bounds {
 }
 
 impl Work {
+    /// What a read whose start is found there comes to.
+    fn reading(read: &Read, found: Found) -> Self {
+        let bounds = Bounds::of(read);
+        match (found, read.start) {
+            (Found::Within(within), Start::Timestamp(ms)) => Self::Find { ms, within, then: Then::Page(bounds) },
+            (Found::At(start) | Found::Within(start), _) => Self::Page(Page::from(start, bounds)),
+        }
+    }
+
     /// The next record it looks at.
     fn wanted(&self) -> SeqNum {
         match self {
@@ -186,6 +191,11 @@ impl Work {
 }
 
 impl Page {
+    /// An empty one.
+    fn from(start: SeqNum, bounds: Bounds) -> Self {
+        Self { start, cursor: bounds.cursor(start), payload: Vec::new() }
+    }
+
     /// Whether there is nothing more to put on it; what a trim has taken from under it ends it too.
     fn is_done(&self, row: &Row) -> bool {
         let Cursor { next, has_taken, is_full, .. } = self.cursor;
@@ -212,17 +222,7 @@ impl Shard {
                 return Ok(Flow::Done);
             }
             (_, None) => return Err(deleted_meanwhile()),
-            (Ok(found), Some(state)) => {
-                let bounds = Bounds::of(read);
-                let work = match found {
-                    Found::At(start) => Work::Page(Page { start, cursor: bounds.cursor(start), payload: Vec::new() }),
-                    Found::Within(within) => {
-                        let Start::Timestamp(ms) = read.start else { unreachable!("only a time is looked for") };
-                        Work::Find { ms, within, then: Then::Page(bounds) }
-                    }
-                };
-                (work, state.stream_id)
-            }
+            (Ok(found), Some(state)) => (Work::reading(read, found), state.stream_id),
         };
         let job = Job { row, stream_id, conn, correlation, generation: 0, fetching: None, work };
         self.begin(job, world);
@@ -429,8 +429,7 @@ impl Shard {
                 self.answer_after(row, to, Answering::Refuse(refusal, Tail::Without), world);
             }
             Then::Page(bounds) => {
-                let page = Page { start: seq_num, cursor: bounds.cursor(seq_num), payload: Vec::new() };
-                let work = Work::Page(page);
+                let work = Work::Page(Page::from(seq_num, bounds));
                 self.begin(Job { row, stream_id, conn, correlation, generation: 0, fetching: None, work }, world);
             }
             Then::Subscribe(subscription) => {

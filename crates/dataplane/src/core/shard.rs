@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use wire::batch::VerifiedBatch;
 use wire::bucket::{Bucket, BucketState};
 use wire::handoff::{BucketTable, ToControl, ToShard};
 use wire::ids::{BucketId, Epoch, Lsn, ShardId, StreamId};
@@ -92,6 +93,15 @@ pub(crate) struct Counts {
     pub(crate) ring_hits: u64,
     /// Reads that went to the disk.
     pub(crate) fetches: u64,
+}
+
+impl Counts {
+    #[inline]
+    pub(super) fn on_admitted(&mut self, batch: &VerifiedBatch<'_>) {
+        self.batches += 1;
+        self.records += u64::from(batch.records());
+        self.content_bytes += u64::from(batch.content_bytes());
+    }
 }
 
 impl Shard {
@@ -253,7 +263,8 @@ impl Shard {
     /// Time has passed.
     pub(crate) fn on_timer(&mut self, world: &mut impl World) {
         self.now = world.now();
-        while let Some((_, row, stream_id)) = self.cooling.pop_front_if(|(at, ..)| *at <= self.now.mono) {
+        while self.cooling.front().is_some_and(|(at, ..)| *at <= self.now.mono) {
+            let Some((_, row, stream_id)) = self.cooling.pop_front() else { break };
             let Some(state) = self.streams.row_mut(row).filter(|state| state.stream_id == stream_id) else { continue };
             if let Some(live) = state.live.as_mut() {
                 live.is_cooling = false;

@@ -173,22 +173,18 @@ impl Shard {
                 send(subscription, row, conn, world);
                 continue;
             }
-            if subscription.cursor.next >= tail {
-                if !std::mem::replace(&mut subscription.waits, true) {
-                    live_of(row).subscriptions.push(job);
-                }
-                return;
+            if next >= tail {
+                return wait(job, subscription, row);
             }
-            if subscription.cursor.next < row.trim_point {
-                let refusal = trimmed(row, subscription.cursor.next);
+            if next < row.trim_point {
+                let refusal = trimmed(row, next);
                 self.end_subscription(job, refusal, world);
                 return;
             }
             if subscription.credit_bytes <= 0 || world.backlog_bytes(conn) > BACKLOG_BYTES_MAX {
                 return;
             }
-            let wanted = subscription.cursor.next;
-            if !self.step(job, wanted, world) {
+            if !self.step(job, next, world) {
                 return;
             }
         }
@@ -235,20 +231,24 @@ impl Shard {
     ) -> Flow {
         if let Some(job) = self.sessions.subscription_of(conn, handle) {
             self.sessions.forget_subscription(conn, handle);
-            let state = self.readers.jobs.get(job as usize);
-            let opening = state.filter(|state| matches!(state.work, Work::Find { .. })).map(|state| state.correlation);
+            self.refuse_opening(job, world);
             self.drop_subscription(job);
-            if let Some(opening) = opening {
-                world.page_ends(conn);
-                if let Some(out) = world.out(conn) {
-                    out.refuse(opening, Refusal::new(Reason::NotFound, "the subscription was ended before it began"));
-                }
-            }
         }
         if let Some(out) = world.out(conn) {
             out.message(&Done {}, correlation);
         }
         Flow::Done
+    }
+
+    /// Answers the call that asked for a subscription whose start is still looked for.
+    fn refuse_opening(&self, job: u32, world: &mut impl World) {
+        let Some(Job { work: Work::Find { .. }, conn, correlation, .. }) = self.readers.jobs.get(job as usize) else {
+            return;
+        };
+        world.page_ends(*conn);
+        if let Some(out) = world.out(*conn) {
+            out.refuse(*correlation, Refusal::new(Reason::NotFound, "the subscription was ended before it began"));
+        }
     }
 
     /// Ends a subscription and says why.
@@ -280,6 +280,13 @@ impl Shard {
         if let Some(live) = self.streams.row_mut(row).and_then(|row| row.live.as_mut()) {
             self.woken.extend(live.subscriptions.drain(..));
         }
+    }
+}
+
+/// Puts a subscription that is at the tail among those that wait for the next commit.
+fn wait(job: u32, subscription: &mut Subscription, row: &mut Row) {
+    if !std::mem::replace(&mut subscription.waits, true) {
+        live_of(row).subscriptions.push(job);
     }
 }
 

@@ -12,8 +12,9 @@ use wire::names::{Address, FencingToken};
 use wire::reason::Reason;
 use wire::refusal::Refusal;
 
-use super::append::{append_bytes, judge_class, judge_presented, live_of, no_room, writer_held};
+use super::append::{append_bytes, live_of, no_room};
 use super::commit::{Answering, Applying, NO_ROW, Tail, To};
+use super::judge::{judge_class, judge_presented, writer_held};
 use super::session::{Phase, SESSIONS_MAX, Session};
 use super::shard::Shard;
 use super::world::{ConnId, Flow, World};
@@ -111,7 +112,7 @@ impl Shard {
         let entry = verb.encode(Place { stream_id, slot_epoch, rev });
         match world.room(entry.len(), class) {
             Ok(()) => {}
-            Err(NoRoom::Busy { .. }) => return Ok(Flow::Blocked),
+            Err(NoRoom::Busy) => return Ok(Flow::Blocked),
             Err(full) => return Err(no_room(&full)),
         }
         let live = live_of(state);

@@ -47,7 +47,7 @@ fn whatever_is_found_is_right() {
         offset += 4 + bytes;
         let mut found = 0;
         for (offset, entry) in written.iter().rev().take(40) {
-            if let Some(bytes) = ring.get(SegmentId::new(1), *offset, 4 + entry.len() as u32) {
+            if let Some(bytes) = ring.get(SegmentId::new(1), *offset, 4 + u32::try_from(entry.len()).unwrap()) {
                 assert_eq!(bytes[4..], entry[..]);
                 found += 1;
             }

@@ -44,7 +44,7 @@ fn racing_first_appends_make_one_stream() {
     let mut test = Test::new();
     for body in ["a", "b"] {
         let (bytes, crc) = batch(&[body]);
-        test.ask_with(A, &Test::once("new", crc), &bytes);
+        let _ = test.ask_with(A, &Test::once("new", crc), &bytes);
     }
     test.commit();
     let told = test.told(A);
@@ -144,7 +144,7 @@ fn stamps_follow_the_mode_and_never_fall() {
     let stamps = |mode, records: &[(Option<i64>, &str)]| {
         let mut test = Test::with(ConfigPatch { timestamping_mode: Some(mode), ..ConfigPatch::default() });
         let (bytes, crc) = stamped(records);
-        test.ask_with(A, &Test::once("s", crc), &bytes);
+        let _ = test.ask_with(A, &Test::once("s", crc), &bytes);
         test.commit();
         match test.told(A).pop() {
             Some(Told::Refused(_, refusal)) => Err(refusal.reason),
@@ -164,7 +164,7 @@ fn stamps_follow_the_mode_and_never_fall() {
 fn uncapped_stamps_are_the_applications_own() {
     let mut test = Test::with(ConfigPatch { timestamping_uncapped: Some(true), ..ConfigPatch::default() });
     let (bytes, crc) = stamped(&[(Some(5), "a"), (Some(1 << 40), "b")]);
-    test.ask_with(A, &Test::once("s", crc), &bytes);
+    let _ = test.ask_with(A, &Test::once("s", crc), &bytes);
     test.commit();
     assert_eq!(test.page(&Test::reading("s", Start::SeqNum(SeqNum::ZERO))).unwrap().stamps, vec![5, 1 << 40]);
 }
@@ -235,7 +235,7 @@ fn a_session_over_its_throughput_is_slowed_and_a_one_shot_refused_after_a_second
     test.commit();
     test.told(A);
     let (bytes, crc) = batch(&["y"]);
-    test.ask_with(A, &Test::once("s", crc), &bytes);
+    let _ = test.ask_with(A, &Test::once("s", crc), &bytes);
     for _ in 0..20 {
         test.wait(100);
         test.commit();
@@ -291,7 +291,7 @@ fn an_effect_applies_with_its_batch() {
     for effect in [Effect::InstallToken(token("t")), Effect::Trim(SeqNum::new(2))] {
         let (bytes, crc) = batch(&["c"]);
         let once = AppendOnce { effect: Some(effect), fencing_token: token(""), ..Test::once("s", crc) };
-        test.ask_with(A, &once, &bytes);
+        let _ = test.ask_with(A, &once, &bytes);
     }
     test.commit();
     test.told(A);

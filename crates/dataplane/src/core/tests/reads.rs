@@ -140,7 +140,7 @@ fn a_subscription_gets_history_then_every_commit_without_a_seam() {
         test.serve_fetches();
         assert_eq!(records(&test.told(B)), vec!["8b", "9a", "9b"]);
         let (bytes, crc) = batch(&["live"]);
-        test.ask_with(A, &Test::once("s", crc), &bytes);
+        let _ = test.ask_with(A, &Test::once("s", crc), &bytes);
         assert_eq!(test.told(B), vec![], "not durable yet");
         test.commit();
         assert_eq!(records(&test.told(B)), vec!["live"]);

@@ -73,7 +73,7 @@ fn takeover_is_fence_then_open() {
     assert_eq!(test.told(B), vec![Told::Ended(mine.session, Reason::Superseded)]);
     let (bytes, crc) = batch(&["x"]);
     let once = AppendOnce { fencing_token: token("gen-2"), ..Test::once("s", crc) };
-    test.ask_with(B, &once, &bytes);
+    let _ = test.ask_with(B, &once, &bytes);
     let _ = test.append(A, theirs.session, 1, &["y"]);
     test.commit();
     assert!(matches!(test.told(B)[..], [Told::Appended(_)]), "a one-shot with the token supersedes nobody");

@@ -56,11 +56,11 @@ impl World for Fake {
     }
 
     fn append(&mut self, entry_bytes: usize, fill: impl FnOnce(&mut [u8])) -> (Lsn, EntryPos) {
-        self.log.extend_from_slice(&(entry_bytes as u32).to_le_bytes());
+        self.log.extend_from_slice(&u32::try_from(entry_bytes).unwrap().to_le_bytes());
         let at = self.log.len();
         self.log.resize(at + entry_bytes, 0);
         fill(&mut self.log[at..]);
-        let pos = EntryPos { segment: SegmentId::new(1), offset: at as u32, bytes: entry_bytes as u32 };
+        let pos = EntryPos { segment: SegmentId::new(1), offset: u32::try_from(at).unwrap(), bytes: u32::try_from(entry_bytes).unwrap() };
         self.entries.push(pos);
         (Lsn::new(self.entries.len() as u64), pos)
     }
@@ -326,7 +326,7 @@ impl Test {
     /// A one-shot of these bodies, committed.
     pub(super) fn put(&mut self, key: &str, bodies: &[&str]) -> Result<Appended, Refusal> {
         let (bytes, crc) = batch(bodies);
-        self.ask_with(A, &Self::once(key, crc), &bytes);
+        let _ = self.ask_with(A, &Self::once(key, crc), &bytes);
         self.commit();
         match self.told(A).pop() {
             Some(Told::Appended(appended)) => Ok(appended),
