@@ -28,6 +28,8 @@ pub(crate) struct Place {
 pub(crate) struct SpaceLimits {
     pub(crate) segment_bytes: u32,
     pub(crate) log_bytes_max: u64,
+    /// Segments that may be made before there are too many to list when the log is opened again.
+    pub(crate) segments_max: usize,
     /// Blank segments kept besides the reserve.
     pub(crate) ready_segments: usize,
 }
@@ -49,13 +51,16 @@ pub(crate) struct Space {
     /// Whether the last attempt to make a segment found the disk full.
     disk_full: bool,
     used_bytes: u64,
+    made: usize,
     next_segment: SegmentId,
 }
 
 impl Space {
     /// The space of a log that starts to write to `active`, with `used_bytes` in all its segments, that one included.
+    ///
+    /// When no other may be made beside it, it is the reserve: a full log is full again after a restart.
     pub(crate) fn new(limits: SpaceLimits, active: Blank, used_bytes: u64) -> Self {
-        Self {
+        let mut space = Self {
             limits,
             active,
             at: FRAMES_AT as usize,
@@ -64,8 +69,11 @@ impl Space {
             being_made: 0,
             disk_full: false,
             used_bytes,
+            made: 0,
             next_segment: active.segment.next(),
-        }
+        };
+        space.in_reserve = !space.may_make();
+        space
     }
 
     /// Whether a frame that starts at the cursor can have `bytes`.
@@ -143,12 +151,13 @@ impl Space {
         let id = self.next_segment;
         self.next_segment = id.next();
         self.being_made += 1;
+        self.made += 1;
         self.used_bytes += u64::from(self.limits.segment_bytes);
         Some(id)
     }
 
     fn may_make(&self) -> bool {
-        !self.disk_full && self.used_bytes + u64::from(self.limits.segment_bytes) <= self.limits.log_bytes_max
+        !self.disk_full && self.made < self.limits.segments_max && self.used_bytes + u64::from(self.limits.segment_bytes) <= self.limits.log_bytes_max
     }
 
     /// A wished segment stands on the disk, zeroed and durable.
@@ -164,6 +173,7 @@ impl Space {
     /// A wished segment could not be made for want of space.
     pub(crate) fn on_not_made(&mut self) {
         self.being_made -= 1;
+        self.made -= 1;
         self.used_bytes -= u64::from(self.limits.segment_bytes);
         self.disk_full = true;
     }

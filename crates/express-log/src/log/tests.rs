@@ -10,6 +10,7 @@ use wire::segment::FRAMES_AT;
 
 use super::*;
 use crate::SyncMode;
+use crate::core::space::{Blank, Space, SpaceLimits};
 use crate::device::memory::{Draw, Faults, Remains};
 use crate::recovery::Verdict;
 
@@ -376,6 +377,37 @@ fn a_full_log_refuses_data_and_still_takes_control_entries() {
     world.run(async move { log.seal().await });
     let (entries, _, _) = recover(&world.crash());
     assert_eq!(entries.len(), data + control);
+}
+
+#[test]
+fn a_full_log_is_full_again_after_a_restart() {
+    let world = World::new(Remains::default(), 4, Faults::default(), false);
+    let small = LogOptions { log_bytes_max: 4 * (64 << 10), ..options() };
+    let (told, log) = open(&world, recover(&Remains::default()).2, 1, small);
+    fill(&world, &log, &told, RoomClass::Data);
+    fill(&world, &log, &told, RoomClass::Control);
+    let mut remains = world.crash();
+    for epoch in 2..5 {
+        let world = World::new(remains.clone(), epoch, Faults::default(), false);
+        let (told, log) = open(&world, recover(&remains).2, epoch, small);
+        let (data, refused) = fill(&world, &log, &told, RoomClass::Data);
+        assert!(data == 0 && matches!(refused, NoRoom::Full { .. }), "{data} entries in epoch {epoch}: {refused:?}");
+        append(&log, &told, vec![7; 100], RoomClass::Control).unwrap();
+        log.kick();
+        world.run(async move { log.seal().await });
+        remains = world.crash();
+    }
+}
+
+#[test]
+fn a_log_makes_no_more_segments_than_it_can_list_when_it_is_opened_again() {
+    let limits = SpaceLimits { segment_bytes: 64 << 10, log_bytes_max: 1 << 40, segments_max: 3, ready_segments: 8 };
+    let mut space = Space::new(limits, Blank { segment: SegmentId::new(1), salt: 1 }, 64 << 10);
+    let wishes: Vec<_> = std::iter::from_fn(|| space.take_wish()).collect();
+    assert_eq!(wishes.len(), 3);
+    space.on_not_made();
+    space.on_retry();
+    assert!(space.take_wish().is_some() && space.take_wish().is_none());
 }
 
 #[test]
