@@ -22,16 +22,21 @@ use crate::names::{SUPER, parse_segment_name, segment_name};
 /// How long to wait for the writes of a process that was killed.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
+/// Directories above a log's own that its first start may make, and the one that these stand in.
+const NEW_DIRS_MAX: usize = 2;
 /// Bytes read at once.
 const WINDOW_BYTES: usize = 8 << 20;
 
-/// Makes `dir` if it is not there, and locks it.
+/// Makes `dir` if it is not there, with its name durable as far up as it may be new, and locks it.
 pub(super) fn lock_dir(dir: &Path) -> Result<OwnedFd, RecoveryError> {
     fs::create_dir_all(dir).map_err(|source| io_error(dir, source))?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = rustix::fs::open(dir, flags, Mode::empty()).map_err(|source| io_error(dir, source.into()))?;
     lock(&fd, dir, Instant::now() + LOCK_WAIT)?;
     rustix::fs::fsync(&fd).map_err(|source| io_error(dir, source.into()))?;
+    for above in dir.ancestors().skip(1).take(NEW_DIRS_MAX).filter(|above| !above.as_os_str().is_empty()) {
+        File::open(above).and_then(|above| above.sync_all()).map_err(|source| io_error(above, source))?;
+    }
     Ok(fd)
 }
 
