@@ -61,6 +61,9 @@ enum Judgement {
 impl Shard {
     /// A batch of a session.
     pub(crate) fn on_append(&mut self, conn: ConnId, head: &[u8], payload: &[u8], world: &mut impl World) -> Flow {
+        if self.is_behind() {
+            return Flow::Blocked;
+        }
         self.now = world.now();
         let Ok(head) = AppendHead::decode(head) else {
             if let Some(out) = world.out(conn) {
@@ -447,6 +450,8 @@ fn judge_resend(row: &Row, incoming: &Incoming<'_>) -> Option<Judgement> {
             let message = format!("batch number {no} of this producer was used for other bytes");
             Some(Judgement::Refuse(Refusal::invalid(message), Tail::Without))
         }
+        // Its match tells: had it been stored, the next number would be past it.
+        Seen::Forgotten if incoming.match_seq_num.is_some() => None,
         Seen::Forgotten => {
             let message = format!("batch number {no} is older than what is remembered: it may or may not be stored");
             Some(Judgement::Refuse(Refusal::new(Reason::Internal, message), Tail::With))

@@ -25,6 +25,8 @@ use super::world::{ConnId, Flow, Now, World};
 
 /// How long the state of a stream that owes throughput outlives its last use.
 pub(crate) const COOLING: Duration = Duration::from_secs(1);
+/// Answers that wait for the log; with so many, connections are not read from until it has got further.
+pub(super) const PENDING_MAX: usize = 128 << 10;
 
 /// What a shard is told once.
 #[derive(Debug)]
@@ -203,6 +205,9 @@ impl Shard {
         payload: &[u8],
         world: &mut impl World,
     ) -> Flow {
+        if self.is_behind() {
+            return Flow::Blocked;
+        }
         self.now = world.now();
         let to = To::Call { conn, correlation };
         let result = match request {
@@ -233,6 +238,12 @@ impl Shard {
                 Flow::Done
             }
         }
+    }
+
+    /// Whether as many answers wait for the log as may.
+    #[inline]
+    pub(super) fn is_behind(&self) -> bool {
+        self.pending.len() >= PENDING_MAX
     }
 
     /// Refuses a call that was judged on which names there are.

@@ -34,7 +34,7 @@ pub(crate) struct ConnId {
 pub(crate) enum Flow {
     /// It was; its answer has gone out or will.
     Done,
-    /// The log has no room for the moment: nothing was done, offer it again.
+    /// The log has no room or is behind for the moment: nothing was done, offer it again.
     Blocked,
 }
 

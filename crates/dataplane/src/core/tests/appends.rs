@@ -108,6 +108,36 @@ fn a_resent_match_gets_its_first_answer_rather_than_a_miss() {
 }
 
 #[test]
+fn a_match_whose_number_is_forgotten_is_judged_again() {
+    let mut test = Test::new();
+    let session = test.open(A, "s", 7, "").unwrap().session;
+    for no in 1..=20 {
+        let _ = test.append_if(A, (session, no), Some(no - 1), &batch(&["x"]));
+        test.commit();
+    }
+    test.told(A);
+    let _ = test.append_if(A, (session, 1), Some(0), &batch(&["x"]));
+    let _ = test.append(A, session, 2, &["x"]);
+    test.commit();
+    assert_eq!(reasons(&test.told(A)), vec![Reason::SequenceMismatch, Reason::Internal]);
+}
+
+#[test]
+fn answers_that_wait_for_the_log_are_bounded() {
+    let mut test = Test::new();
+    test.put("s", &["a"]).unwrap();
+    let (bytes, crc) = batch(&["x"]);
+    let _ = test.ask_with(A, &Test::once("s", crc), &bytes);
+    let asks = |test: &mut Test| test.ask_with(B, &GetToken { address: address("s") }, &[]).0;
+    while asks(&mut test) == Flow::Done {}
+    assert_eq!(test.shard.pending.len(), 128 << 10);
+    assert_eq!(test.ask_with(A, &Test::once("s", crc), &bytes).0, Flow::Blocked);
+    test.commit();
+    assert_eq!(test.told(B).len(), (128 << 10) - 1);
+    assert_eq!(asks(&mut test), Flow::Done);
+}
+
+#[test]
 fn a_one_shot_key_is_stored_once() {
     let mut test = Test::new();
     for idempotency in [(3, 4), (0, 4), (3, 0)] {
