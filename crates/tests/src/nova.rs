@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::bounded::{child_ended, child_started, signal};
 use crate::built::binary;
 
-/// A run takes no longer, or it is killed.
+/// A run that takes more is killed.
 const RUN_MAX: Duration = Duration::from_secs(60);
 
 /// The command line, pointed at one star.

@@ -18,7 +18,7 @@ use crate::built::binary;
 use crate::nova::Nova;
 use crate::scratch::bucket;
 
-/// A start takes no longer, with the disk and the cores taken by other tests.
+/// A start takes at most so long, with the disk and the cores taken by other tests.
 const START_MAX: Duration = Duration::from_secs(40);
 /// So does an end.
 const END_MAX: Duration = Duration::from_secs(40);

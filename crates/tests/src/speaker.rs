@@ -11,7 +11,7 @@ use wire::limits::FRAME_BODY_BYTES_MAX;
 use wire::message::{Hello, Message, Refused, Welcome};
 use wire::refusal::Refusal;
 
-/// An answer takes no longer.
+/// An answer takes at most so long.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 
 /// A connection on which anything may be said.
@@ -113,8 +113,7 @@ impl Speaker {
             match frame::next(&self.received, FRAME_BODY_BYTES_MAX).expect("a frame") {
                 Next::Frame(frame) => {
                     let (kind, correlation) = (frame.kind, frame.correlation);
-                    let heard =
-                        Heard { kind, correlation, head: frame.head.to_vec(), payload: frame.payload.to_vec() };
+                    let heard = Heard { kind, correlation, head: frame.head.to_vec(), payload: frame.payload.to_vec() };
                     let frame_bytes = frame.frame_bytes;
                     self.received.drain(..frame_bytes);
                     return Some(heard);

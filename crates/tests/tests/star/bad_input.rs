@@ -43,7 +43,11 @@ impl Star {
         let outcome = self.append(input, format);
         assert_eq!(outcome.code, Some(2), "{}", outcome.stderr);
         let refusal: Value = serde_json::from_str(outcome.one_line()).expect("JSON");
-        assert_eq!((refusal["reason"].as_str(), refusal["durable_records"].as_u64()), (Some(reason), Some(0)), "{refusal}");
+        assert_eq!(
+            (refusal["reason"].as_str(), refusal["durable_records"].as_u64()),
+            (Some(reason), Some(0)),
+            "{refusal}"
+        );
         let message = refusal["message"].as_str().expect("a sentence");
         for part in parts {
             assert!(message.contains(part), "'{part}' is not told: {message}");
@@ -83,7 +87,11 @@ fn names_that_can_not_be_are_refused_by_value_and_bound() {
     }
     star.refuses(&["tail", &key(&"k".repeat(100_000))], b"", &["100000 bytes", "512"]);
     star.refuses(&["bucket", "create", "abc", "--location", &"l".repeat(65)], b"", &["location", "65", "64"]);
-    star.refuses(&["bucket", "create", "abc", "--creation-token", &"l".repeat(65)], b"", &["creation_token", "65", "64"]);
+    star.refuses(
+        &["bucket", "create", "abc", "--creation-token", &"l".repeat(65)],
+        b"",
+        &["creation_token", "65", "64"],
+    );
     star.goes_on();
 }
 
@@ -93,7 +101,9 @@ fn the_longest_names_are_taken() {
     let nova = star.novad.nova();
     let bucket = "b".repeat(63);
     nova.row(&["bucket", "create", &bucket, "--default-class", "express", "--create-on-append"]);
-    for key in ["k".repeat(512), "é".repeat(256), "a/b//c/".to_owned(), "..".to_owned(), " \t\n".to_owned(), "%00".to_owned()] {
+    for key in
+        ["k".repeat(512), "é".repeat(256), "a/b//c/".to_owned(), "..".to_owned(), " \t\n".to_owned(), "%00".to_owned()]
+    {
         let address = format!("nova://{bucket}/{key}");
         nova.rows_with(&["append", &address], b"x");
         assert_eq!(nova.run(&["read", &address]).text(), "x\n");

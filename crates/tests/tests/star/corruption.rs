@@ -190,7 +190,10 @@ fn a_flipped_byte_is_told_after_a_clean_end_too() {
     assert_eq!(star.novad.sigterm(), Some(0));
     let durable = told_durable(&star.data());
     let last = durable.last().expect("a frame");
-    assert_eq!(last.header.end_lsn(), frames(&star.data()).iter().map(|frame| frame.header.end_lsn()).max().expect("one"));
+    assert_eq!(
+        last.header.end_lsn(),
+        frames(&star.data()).iter().map(|frame| frame.header.end_lsn()).max().expect("one")
+    );
     last.flip(200);
     star.is_told(last);
     last.flip(200);
@@ -264,7 +267,11 @@ fn whatever_lies_behind_the_last_durable_frame_a_torn_tail_opens() {
         let tail = last.end();
         match round {
             // Noise, as a device may leave it.
-            0 => write(&last.path, tail, &(0..3 * BLOCK).map(|n| u8::try_from(n % 251).expect("a byte")).collect::<Vec<u8>>()),
+            0 => write(
+                &last.path,
+                tail,
+                &(0..3 * BLOCK).map(|n| u8::try_from(n % 251).expect("a byte")).collect::<Vec<u8>>(),
+            ),
             // A frame of another place, valid in itself.
             1 => {
                 let bytes = fs::read(&first.path).expect("a segment");

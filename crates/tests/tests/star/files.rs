@@ -17,7 +17,8 @@ fn json_lines(bytes: usize) -> Vec<u8> {
         state ^= state >> 7;
         state ^= state << 17;
         let width = usize::try_from(state % 300).expect("a width");
-        writeln!(out, "{{\"id\":{number},\"user\":\"u{}\",\"note\":\"{:é<width$}\"}}", state % 9973, "ß").expect("a line");
+        writeln!(out, "{{\"id\":{number},\"user\":\"u{}\",\"note\":\"{:é<width$}\"}}", state % 9973, "ß")
+            .expect("a line");
         number += 1;
     }
     out

@@ -9,14 +9,15 @@ use wire::frame::Kind;
 use wire::hot::{AppendHead, RecordsHead, walk_acks};
 use wire::ids::{BatchNo, ProducerId, SeqNum};
 use wire::message::{
-    AppendOnce, Appended, CheckTail, Close, Credit, Done, Message as _, Open, Opened, Read, Start, Subscribe, Subscribed, Tail, Unsubscribe,
+    AppendOnce, Appended, CheckTail, Close, Credit, Done, Message as _, Open, Opened, Read, Start, Subscribe,
+    Subscribed, Tail, Unsubscribe,
 };
 use wire::names::{FencingToken, Key};
 use wire::slot::{SLOTS, Slot};
 
 const SHARDS: u16 = 3;
 
-struct Star {
+struct Shards {
     novad: Novad,
     client: Client,
     /// A key for each slot.
@@ -24,7 +25,7 @@ struct Star {
     _scratch: Scratch,
 }
 
-impl Star {
+impl Shards {
     async fn start() -> Self {
         let scratch = Scratch::new();
         let novad = Novad::start(&scratch.join("data"), &["--shards", &SHARDS.to_string()]);
@@ -81,7 +82,7 @@ fn append_once(speaker: &mut Speaker, key: &str, body: &str) -> Appended {
 #[test]
 fn a_stream_of_every_slot_is_written_read_and_asked_for_from_every_shard() {
     within(60, async {
-        let star = Star::start().await;
+        let star = Shards::start().await;
         let mut speakers = star.speakers();
         for key in star.keys.values() {
             for (round, speaker) in speakers.iter_mut().enumerate() {
@@ -112,7 +113,7 @@ fn a_stream_of_every_slot_is_written_read_and_asked_for_from_every_shard() {
 #[test]
 fn sessions_of_all_shards_share_one_connection() {
     within(60, async {
-        let star = Star::start().await;
+        let star = Shards::start().await;
         for mut speaker in star.speakers() {
             append_once(&mut speaker, "first", "so that the connection is not handed over");
             let mut sessions = Vec::new();
@@ -155,7 +156,7 @@ fn sessions_of_all_shards_share_one_connection() {
 #[test]
 fn subscriptions_of_all_shards_share_one_connection_and_each_keeps_to_its_credit() {
     within(60, async {
-        let star = Star::start().await;
+        let star = Shards::start().await;
         let keys: Vec<&String> = star.keys.values().take(9).collect();
         for key in &keys {
             star.client.append(&at(key), [vec![b'x'; 1_000]]).await.expect("an ack");
@@ -210,7 +211,7 @@ fn subscriptions_of_all_shards_share_one_connection_and_each_keeps_to_its_credit
 #[test]
 fn a_fresh_connection_that_opens_is_handed_over_with_what_it_sent_behind() {
     within(60, async {
-        let star = Star::start().await;
+        let star = Shards::start().await;
         for key in star.keys.values() {
             let mut speaker = Speaker::new(star.novad.addr());
             // Open and the first batches in one piece, before the answer: the handle is not known yet, so that only
@@ -232,10 +233,14 @@ fn a_fresh_connection_that_opens_is_handed_over_with_what_it_sent_behind() {
             assert!(heard[1..].iter().all(|heard| heard.message::<Tail>().tail == opened.tail));
             let (batch, batch_crc) = Speaker::batch(&[b"x"]);
             let no = BatchNo::new(0);
-            speaker.append(AppendHead { session: opened.session, no, match_seq_num: None, resent: false, batch_crc }, &batch);
+            speaker.append(
+                AppendHead { session: opened.session, no, match_seq_num: None, resent: false, batch_crc },
+                &batch,
+            );
             assert_eq!(speaker.hear().expect("acks").kind, Kind::Acks);
         }
-        let (handed, accepted) = (star.counted("hand_overs_total").await, star.counted("connections_accepted_total").await);
+        let (handed, accepted) =
+            (star.counted("hand_overs_total").await, star.counted("connections_accepted_total").await);
         assert!(handed > 0 && handed < accepted, "{handed} of {accepted}");
     });
 }
@@ -243,7 +248,7 @@ fn a_fresh_connection_that_opens_is_handed_over_with_what_it_sent_behind() {
 #[test]
 fn a_list_merges_the_shards_in_key_order_over_all_its_pages() {
     within(60, async {
-        let star = Star::start().await;
+        let star = Shards::start().await;
         let keys: Vec<String> = (0..137).map(|number| format!("list/{:03}/é", number * 7 % 1_000)).collect();
         join_all(keys.iter().map(async |key| star.client.append(&at(key), ["x"]).await.expect("an ack"))).await;
         let mut expected = keys.clone();
@@ -272,7 +277,7 @@ fn a_list_merges_the_shards_in_key_order_over_all_its_pages() {
 #[test]
 fn producers_and_subscribers_of_many_streams_work_at_once_over_all_shards() {
     within(60, async {
-        let star = Star::start().await;
+        let star = Shards::start().await;
         let keys: Vec<&String> = star.keys.values().take(16).collect();
         let lives = keys.iter().map(async |key| {
             let client = star.novad.client();

@@ -260,14 +260,20 @@ fn settings_that_can_not_be_are_refused_by_name_value_and_remedy() {
         let code = if args[0] == "--store" { 4 } else { 2 };
         check(&ended, code, parts);
     }
-    for (name, value, parts) in [("NOVA_SHARD", "1", ["NOVA_SHARD", "NOVA_SHARDS"]), ("NOVA_SHARDS", "x", ["NOVA_SHARDS", "x"])] {
+    for (name, value, parts) in
+        [("NOVA_SHARD", "1", ["NOVA_SHARD", "NOVA_SHARDS"]), ("NOVA_SHARDS", "x", ["NOVA_SHARDS", "x"])]
+    {
         let mut command = Novad::command(&data);
         command.env(name, value);
         let ended = Novad::unstarted(&data, &[]).launch_as(&mut command).expect_err("it must not serve");
         check(&ended, 2, &parts);
     }
     let file = scratch.join("nova.toml");
-    for (line, parts) in [("shard = 1", ["shard", "shards"]), ("[log]\nsegment_bytes = 5", ["segment_bytes", "8MiB"]), ("=", ["nova.toml", "line 1"])] {
+    for (line, parts) in [
+        ("shard = 1", ["shard", "shards"]),
+        ("[log]\nsegment_bytes = 5", ["segment_bytes", "8MiB"]),
+        ("=", ["nova.toml", "line 1"]),
+    ] {
         fs::write(&file, line).expect("a file");
         let ended = Novad::refused(&data, &["--config", file.to_str().expect("a path")]);
         check(&ended, 2, &parts);

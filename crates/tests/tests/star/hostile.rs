@@ -35,17 +35,24 @@ fn a_thousand_idle_connections_cost_little_and_strangers_among_them_are_shown_ou
         honest(&client).await;
         let before = novad.resident_bytes();
         let greeted: Vec<Speaker> = (0..500).map(|_| Speaker::new(novad.addr())).collect();
-        let mut silent: Vec<TcpStream> = (0..500).map(|_| TcpStream::connect(novad.addr()).expect("a connection")).collect();
+        let mut silent: Vec<TcpStream> =
+            (0..500).map(|_| TcpStream::connect(novad.addr()).expect("a connection")).collect();
         for (number, stranger) in silent.iter_mut().enumerate() {
             // Half of a header, of a magic, or nothing.
             stranger.write_all(&b"NOVA\x01\x01\x00\x00"[..number % 9]).expect("it is sent");
         }
         honest(&client).await;
-        eventually(Duration::from_secs(10), "all are accepted", async || counted(&client, "connections").await >= 1_000).await;
+        eventually(Duration::from_secs(10), "all are accepted", async || {
+            counted(&client, "connections").await >= 1_000
+        })
+        .await;
         let grown = novad.resident_bytes().saturating_sub(before);
         assert!(grown < 64 * MIB, "{} KiB for 1000 connections", grown >> 10);
         // Those that never said hello are closed in time, the others stay.
-        eventually(Duration::from_secs(20), "strangers are shown out", async || counted(&client, "connections").await <= 502).await;
+        eventually(Duration::from_secs(20), "strangers are shown out", async || {
+            counted(&client, "connections").await <= 502
+        })
+        .await;
         honest(&client).await;
         for stranger in &mut silent {
             stranger.set_read_timeout(Some(Duration::from_secs(1))).expect("a timeout");
@@ -53,7 +60,10 @@ fn a_thousand_idle_connections_cost_little_and_strangers_among_them_are_shown_ou
         }
         assert!(counted(&client, "connections").await >= 500);
         drop(greeted);
-        eventually(Duration::from_secs(10), "the gone are forgotten", async || counted(&client, "connections").await <= 2).await;
+        eventually(Duration::from_secs(10), "the gone are forgotten", async || {
+            counted(&client, "connections").await <= 2
+        })
+        .await;
     });
 }
 
@@ -70,22 +80,37 @@ fn one_connection_more_than_there_may_be_is_turned_away_and_told_why() {
         assert!(refusal.message.contains("16"), "{refusal}");
         honest(&client).await;
         drop(held);
-        eventually(Duration::from_secs(10), "places are free again", async || counted(&client, "connections").await == 1).await;
+        eventually(Duration::from_secs(10), "places are free again", async || {
+            counted(&client, "connections").await == 1
+        })
+        .await;
         let _place = Speaker::new(novad.addr());
     });
 }
 
-/// It asks for pages without end and takes none of them: the star stops to read from it and holds no more than a bound,
-/// and gives it up in the end. The honest ones beside it notice nothing.
+/// They ask for pages without end and take none of them: the star stops to read from them and holds no more than a
+/// bound. The honest ones beside them notice nothing.
 #[test]
-fn a_reader_that_never_reads_is_bounded_and_costs_the_others_nothing() {
+fn readers_that_never_read_are_bounded_and_cost_the_others_nothing() {
+    starve(1);
+}
+
+/// The same where half of the pages come from another shard than the connection's.
+#[test]
+fn readers_that_never_read_across_shards_are_bounded_and_cost_the_others_nothing() {
+    starve(2);
+}
+
+fn starve(shards: u16) {
     let scratch = Scratch::new();
-    let novad = Novad::start(&scratch.join("data"), &["--memory-shard-bytes-max", "64MiB"]);
+    let novad = Novad::start(&scratch.join("data"), &["--shards", &shards.to_string()]);
     within(90, async {
         let client = novad.client_with_bucket().await;
-        let producer = client.open(&at("big"), ProducerOptions::default()).await.expect("a session");
-        for _ in 0..20 {
-            producer.append([vec![b'x'; 1_000_000]]).await.expect("an ack");
+        for key in BIG {
+            let producer = client.open(&at(key), ProducerOptions::default()).await.expect("a session");
+            for _ in 0..8 {
+                producer.append([vec![b'x'; 1_000_000]]).await.expect("an ack");
+            }
         }
         honest(&client).await;
         let before = novad.resident_bytes();
@@ -97,26 +122,36 @@ fn a_reader_that_never_reads_is_bounded_and_costs_the_others_nothing() {
             assert_eq!(text(&live.records[0]), "x");
         }
         let grown = novad.resident_bytes().saturating_sub(before);
-        assert!(grown < 150 * MIB, "{} MiB for 20 readers that never read", grown / MIB);
+        // A few pages and a backlog each, as the allocator holds them, where they have asked for 4 GiB.
+        assert!(grown < 400 * MIB, "{} MiB for 20 readers that never read", grown / MIB);
         deaf.truncate(1);
-        eventually(Duration::from_secs(10), "the gone are forgotten", async || counted(&client, "connections").await <= 3).await;
+        eventually(Duration::from_secs(10), "the gone are forgotten", async || {
+            counted(&client, "connections").await <= 3
+        })
+        .await;
         honest(&client).await;
     });
 }
 
-/// A connection that has asked for more than it will ever take: pages, or a subscription with endless credit.
+/// Streams of several shards, more than the ring holds together.
+const BIG: [&str; 4] = ["big-0", "big-1", "big-2", "big-3"];
+
+/// A connection that has asked for more than it will ever take: pages, or subscriptions with endless credit.
 fn deaf_reader(novad: &Novad, number: usize) -> TcpStream {
     let mut socket = TcpStream::connect(novad.addr()).expect("a connection");
     let mut bytes = Vec::new();
     wire::message::Hello { client: "deaf".to_owned() }.frame(1, &mut bytes);
+    // So that the connection is not handed over to the shard of what it opens.
+    CheckTail { address: at("honest") }.frame(2, &mut bytes);
     let start = Start::SeqNum(SeqNum::ZERO);
-    if number.is_multiple_of(2) {
-        let address = at("big");
-        let subscribe = Subscribe { address, start, clamp: false, subscription: 1, credit_bytes: u32::MAX, resume: None };
-        subscribe.frame(2, &mut bytes);
+    for (subscription, key) in (1..).zip(BIG).filter(|_| number.is_multiple_of(2)) {
+        let address = at(key);
+        let subscribe = Subscribe { address, start, clamp: false, subscription, credit_bytes: u32::MAX, resume: None };
+        subscribe.frame(3, &mut bytes);
     }
-    for correlation in 3..200 {
-        Read { address: at("big"), start, clamp: false, limit: 0, max_bytes: 0, until_ms: None }.frame(correlation, &mut bytes);
+    for (correlation, key) in (4..200).zip(BIG.into_iter().cycle()) {
+        Read { address: at(key), start, clamp: false, limit: 0, max_bytes: 0, until_ms: None }
+            .frame(correlation, &mut bytes);
     }
     socket.write_all(&bytes).expect("it is sent");
     socket
@@ -163,7 +198,8 @@ fn a_flood_of_requests_without_listening_for_answers_stops_at_a_bound() {
         let client = novad.client_with_bucket().await;
         honest(&client).await;
         let before = novad.resident_bytes();
-        let mut floods: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(novad.addr()).expect("a connection")).collect();
+        let mut floods: Vec<TcpStream> =
+            (0..8).map(|_| TcpStream::connect(novad.addr()).expect("a connection")).collect();
         let mut bytes = Vec::new();
         wire::message::Hello { client: "flood".to_owned() }.frame(1, &mut bytes);
         for flood in &mut floods {
@@ -207,7 +243,8 @@ fn sessions_and_subscriptions_without_end_on_one_connection_are_bounded() {
             let opened: Result<Opened, _> = greedy.ask(&open);
             let start = Start::Last(0);
             let subscription = u32::try_from(number).expect("few");
-            let subscribe = Subscribe { address: at("honest"), start, clamp: true, subscription, credit_bytes: 1, resume: None };
+            let subscribe =
+                Subscribe { address: at("honest"), start, clamp: true, subscription, credit_bytes: 1, resume: None };
             let subscribed: Result<Subscribed, _> = greedy.ask(&subscribe);
             refused += u32::from(opened.is_err()) + u32::from(subscribed.is_err());
         }
@@ -215,7 +252,10 @@ fn sessions_and_subscriptions_without_end_on_one_connection_are_bounded() {
         assert!(grown < 64 * MIB, "{} MiB, {refused} refused", grown / MIB);
         honest(&client).await;
         drop(greedy);
-        eventually(Duration::from_secs(10), "all of it is forgotten", async || counted(&client, "connections").await <= 1).await;
+        eventually(Duration::from_secs(10), "all of it is forgotten", async || {
+            counted(&client, "connections").await <= 1
+        })
+        .await;
         honest(&client).await;
     });
 }
@@ -237,11 +277,16 @@ fn an_append_that_ends_with_its_connection_leaves_a_whole_batch_or_nothing() {
         };
         let mut bytes = Vec::new();
         once.frame_with(1, &batch, &mut bytes);
-        assert!(matches!(frame::next(&bytes, bytes.len()), Ok(frame::Next::Frame(frame)) if frame.kind == Kind::AppendOnce));
+        assert!(
+            matches!(frame::next(&bytes, bytes.len()), Ok(frame::Next::Frame(frame)) if frame.kind == Kind::AppendOnce)
+        );
         let cuts: Vec<usize> = (0..40).map(|number| bytes.len() * number / 39).collect();
         join_all(cuts.iter().map(async |cut| Speaker::new(novad.addr()).send(&bytes[..*cut]))).await;
         // Only the last one was whole.
-        eventually(Duration::from_secs(10), "the whole one is there", async || client.check_tail(&at("cut")).await.is_ok_and(|tail| tail.seq_num.get() == 2)).await;
+        eventually(Duration::from_secs(10), "the whole one is there", async || {
+            client.check_tail(&at("cut")).await.is_ok_and(|tail| tail.seq_num.get() == 2)
+        })
+        .await;
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(client.check_tail(&at("cut")).await.expect("the tail").seq_num.get(), 2);
     });

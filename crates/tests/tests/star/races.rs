@@ -93,7 +93,8 @@ fn of_racing_creates_one_makes_the_stream_and_the_others_are_told() {
         let star = Star::start().await;
         let clients: Vec<Client> = (0..12).map(|_| star.novad.client()).collect();
         let address = at("made");
-        let creates = join_all(clients.iter().map(|client| client.create_stream(&address, ConfigPatch::default()))).await;
+        let creates =
+            join_all(clients.iter().map(|client| client.create_stream(&address, ConfigPatch::default()))).await;
         let (made, refused): (Vec<_>, Vec<_>) = creates.into_iter().partition(Result::is_ok);
         assert_eq!((made.len(), refused.len()), (1, 11));
         assert!(refused.into_iter().all(|outcome| reason(outcome) == Reason::AlreadyExists));
@@ -276,7 +277,10 @@ fn trims_under_load_never_move_back_and_take_nothing_above_them() {
         assert_eq!((records[0].seq_num.get(), records.len() as u64), (trimmed, 1_500 - trimmed));
         let error = star.client.read(&address, ReadOptions::from(0)).await.expect_err("it is trimmed");
         assert_eq!(error.reason(), Reason::Trimmed);
-        assert_eq!((error.trim_point().map(SeqNum::get), error.tail().map(|tail| tail.seq_num.get())), (Some(trimmed), Some(1_500)));
+        assert_eq!(
+            (error.trim_point().map(SeqNum::get), error.tail().map(|tail| tail.seq_num.get())),
+            (Some(trimmed), Some(1_500))
+        );
     });
 }
 
@@ -355,7 +359,11 @@ fn a_reconfigure_under_load_is_honoured_by_every_later_append_and_breaks_no_sess
             over.set(true);
         };
         let ((written, acked), ()) = tokio::join!(writes, changes);
-        assert!(acked.len() > 20 && (acked.len() as u64) < written, "both modes were met: {} of {written}", acked.len());
+        assert!(
+            acked.len() > 20 && (acked.len() as u64) < written,
+            "both modes were met: {} of {written}",
+            acked.len()
+        );
         let records = read_all(&star.client, &address).await;
         acked.check(1, &records);
         assert_eq!(records.len(), acked.len() + 10, "nothing of what was refused");

@@ -98,7 +98,10 @@ fn buckets_are_made_looked_at_changed_listed_and_deleted() {
     assert_eq!(star.row("bucket ensure demo --default-class standard"), made, "ensure changes nothing that exists");
 
     let changed = star.row("bucket update demo --create-on-append=false --default-retention-max-bytes 0");
-    assert_eq!((&changed["create_stream_on_append"], &changed["default_retention_max_bytes"]), (&json!(false), &json!(0)));
+    assert_eq!(
+        (&changed["create_stream_on_append"], &changed["default_retention_max_bytes"]),
+        (&json!(false), &json!(0))
+    );
     assert_eq!(changed["default_class"], "express", "absent is untouched");
     assert_eq!(star.row("bucket get demo"), changed);
     star.refused("invalid", "bucket update demo");
@@ -219,7 +222,10 @@ fn an_append_answers_where_its_records_are_and_read_gives_them_back() {
     star.append("nova://demo/full --format json", lines);
     let rows = star.rows("read nova://demo/full");
     assert_eq!(keys(&rows[0]), ["body", "headers", "seq_num", "timestamp_ms"]);
-    assert_eq!(rows[0], json!({"seq_num": 0, "timestamp_ms": 7, "headers": [["kind", "order"], ["kind", "again"]], "body": "x"}));
+    assert_eq!(
+        rows[0],
+        json!({"seq_num": 0, "timestamp_ms": 7, "headers": [["kind", "order"], ["kind", "again"]], "body": "x"})
+    );
     assert!(rows[1]["timestamp_ms"].as_i64() >= Some(before), "without a stamp it is the arrival: {}", rows[1]);
 
     star.append("nova://demo/bytes --format json --base64", "{\"body\":\"/w==\",\"headers\":[[\"AA==\",\"/w==\"]]}");
@@ -360,7 +366,13 @@ fn reads_make_streams_where_the_bucket_says_so_and_nothing_else_does() {
     star.row("bucket create demo --default-class express --create-on-read");
     assert!(star.bodies("nova://demo/by-read").is_empty());
     assert_eq!(star.row("tail nova://demo/by-read")["seq_num"], 0);
-    for words in ["tail nova://demo/x", "trim nova://demo/x 1", "fence nova://demo/x t", "token nova://demo/x", "stream get nova://demo/x"] {
+    for words in [
+        "tail nova://demo/x",
+        "trim nova://demo/x 1",
+        "fence nova://demo/x t",
+        "token nova://demo/x",
+        "stream get nova://demo/x",
+    ] {
         star.refused("not_found", words);
     }
     star.refused_with("not_found", "append nova://demo/x", "a");
@@ -373,7 +385,11 @@ fn throughput_slows_a_session_and_refuses_a_one_shot() {
     star.row("stream create nova://demo/slow --throughput-max-bytes-per-second 100000");
     let began = std::time::Instant::now();
     star.append("nova://demo/slow", &format!("{}\n", "x".repeat(50_000)).repeat(6));
-    assert!(began.elapsed() > Duration::from_millis(900), "300 kB at 100 kB/s with a burst of 100 kB: {:?}", began.elapsed());
+    assert!(
+        began.elapsed() > Duration::from_millis(900),
+        "300 kB at 100 kB/s with a burst of 100 kB: {:?}",
+        began.elapsed()
+    );
     tests::within(20, async {
         let client = star.novad.client();
         let address = "nova://demo/slow".parse().expect("an address");
@@ -394,7 +410,10 @@ fn a_subscription_prints_as_records_come_and_ends_at_its_limit_an_interrupt_or_a
         (child, out.lines())
     };
     let (mut limited, mut out) = follow(&["subscribe", "nova://demo/live", "--limit", "3"]);
-    assert_eq!((out.next().expect("a line").expect("text"), out.next().expect("a line").expect("text")), ("0".into(), "1".into()));
+    assert_eq!(
+        (out.next().expect("a line").expect("text"), out.next().expect("a line").expect("text")),
+        ("0".into(), "1".into())
+    );
     star.append("nova://demo/live", "2\n3\n");
     assert_eq!(out.next().expect("a line").expect("text"), "2");
     assert!(out.next().is_none());
@@ -414,7 +433,8 @@ fn a_subscription_prints_as_records_come_and_ends_at_its_limit_an_interrupt_or_a
     closed.stderr.take().expect("what it said").read_to_string(&mut said).expect("text");
     assert_eq!(said, "", "a closed pipe is how pipelines end");
 
-    let mut ended = star.nova.command(&["subscribe", "nova://demo/live", "--output", "json"]).spawn().expect("nova starts");
+    let mut ended =
+        star.nova.command(&["subscribe", "nova://demo/live", "--output", "json"]).spawn().expect("nova starts");
     std::thread::sleep(Duration::from_millis(300));
     star.row("stream delete nova://demo/live");
     assert_eq!(ended.wait().expect("its end").code(), Some(3));

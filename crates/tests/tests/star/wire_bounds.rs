@@ -116,7 +116,7 @@ fn check_tail(bucket: &[u8], key: &[u8]) -> Vec<u8> {
 
 /// The columns of a batch, each as it is sent.
 #[derive(Default)]
-struct Columns {
+struct ByHand {
     ends: Vec<u32>,
     stamps: Vec<i64>,
     header_counts: Vec<u8>,
@@ -124,7 +124,7 @@ struct Columns {
     payload: Vec<u8>,
 }
 
-impl Columns {
+impl ByHand {
     /// So many records of one byte.
     fn of(records: u32) -> Self {
         Self { ends: (1..=records).collect(), payload: vec![b'x'; records as usize], ..Self::default() }
@@ -132,7 +132,8 @@ impl Columns {
 
     /// One record with these headers and the body `x`.
     fn with_headers(headers: &[(&str, &str)]) -> Self {
-        let mut payload: Vec<u8> = headers.iter().flat_map(|(name, value)| [*name, *value].concat().into_bytes()).collect();
+        let mut payload: Vec<u8> =
+            headers.iter().flat_map(|(name, value)| [*name, *value].concat().into_bytes()).collect();
         payload.push(b'x');
         let len = |bytes: usize| u32::try_from(bytes).expect("short");
         Self {
@@ -332,7 +333,12 @@ impl Noise {
 fn requests_with_changed_bytes_are_answered_and_end_no_shard() {
     let mut star = Star::start();
     let (batch, batch_crc) = Speaker::batch(&[b"payload"]);
-    let open = Open { address: at("noise"), producer: ProducerId::new(5), fencing_token: FencingToken::default(), resume: None };
+    let open = Open {
+        address: at("noise"),
+        producer: ProducerId::new(5),
+        fencing_token: FencingToken::default(),
+        resume: None,
+    };
     let subscribe = Subscribe {
         address: at("noise"),
         start: Start::SeqNum(SeqNum::ZERO),
@@ -341,8 +347,10 @@ fn requests_with_changed_bytes_are_answered_and_end_no_shard() {
         credit_bytes: 9_000,
         resume: Some(StreamId::from_bytes([3; 16])),
     };
-    let read = Read { address: at("noise"), start: Start::Last(3), clamp: true, limit: 5, max_bytes: 77, until_ms: Some(5) };
-    let head = AppendHead { session: 1, no: BatchNo::new(0), match_seq_num: Some(SeqNum::ZERO), resent: true, batch_crc };
+    let read =
+        Read { address: at("noise"), start: Start::Last(3), clamp: true, limit: 5, max_bytes: 77, until_ms: Some(5) };
+    let head =
+        AppendHead { session: 1, no: BatchNo::new(0), match_seq_num: Some(SeqNum::ZERO), resent: true, batch_crc };
     let frames = [framed(&open), framed(&subscribe), framed(&read), framed(&CheckTail { address: at("noise") })];
     let mut noise = Noise(99);
     for round in 0..60 {
@@ -376,27 +384,35 @@ fn requests_with_changed_bytes_are_answered_and_end_no_shard() {
 fn batches_over_a_bound_or_against_themselves_are_refused_and_nothing_of_them_is_stored() {
     let mut star = Star::start();
     let mut speaker = star.speaker();
-    append_once(&mut speaker, "batches", &Columns::of(2).batch()).expect("what is laid by hand is right");
-    append_once(&mut speaker, "batches", &Columns::with_headers(&[("a", "b"); 100]).batch()).expect("at the bound");
-    append_once(&mut speaker, "batches", &Columns::of(1_000).batch()).expect("at the bound");
+    append_once(&mut speaker, "batches", &ByHand::of(2).batch()).expect("what is laid by hand is right");
+    append_once(&mut speaker, "batches", &ByHand::with_headers(&[("a", "b"); 100]).batch()).expect("at the bound");
+    append_once(&mut speaker, "batches", &ByHand::of(1_000).batch()).expect("at the bound");
     let mebibyte = 1 << 20;
-    let one = |bytes: u32| Columns { ends: vec![bytes], payload: vec![b'x'; bytes as usize], ..Columns::default() };
+    let one = |bytes: u32| ByHand { ends: vec![bytes], payload: vec![b'x'; bytes as usize], ..ByHand::default() };
     append_once(&mut speaker, "batches", &one(mebibyte).batch()).expect("at the bound");
-    let two = Columns { ends: vec![mebibyte, mebibyte + 1], ..one(mebibyte + 1) };
+    let two = ByHand { ends: vec![mebibyte, mebibyte + 1], ..one(mebibyte + 1) };
     let cases = [
-        (Columns::of(0), Reason::Invalid, "0 records"),
-        (Columns::of(1_001), Reason::TooLarge, "1001"),
+        (ByHand::of(0), Reason::Invalid, "0 records"),
+        (ByHand::of(1_001), Reason::TooLarge, "1001"),
         (one(mebibyte + 1), Reason::TooLarge, "1048577"),
         (two, Reason::TooLarge, "1048577"),
-        (Columns::with_headers(&[("a", "b"); 101]), Reason::Invalid, "101"),
-        (Columns::with_headers(&[("", "b")]), Reason::Invalid, "empty name"),
-        (Columns { ends: vec![2, 1], ..Columns::of(2) }, Reason::Invalid, "doesn't validate"),
-        (Columns { ends: vec![1, 3], ..Columns::of(2) }, Reason::Invalid, "doesn't validate"),
-        (Columns { ends: vec![1], ..Columns::of(2) }, Reason::Invalid, "doesn't validate"),
-        (Columns { stamps: vec![1], ..Columns::of(2) }, Reason::Invalid, "doesn't validate"),
-        (Columns { header_counts: vec![1, 0], ..Columns::of(2) }, Reason::Invalid, "doesn't validate"),
-        (Columns { header_counts: vec![1], header_lens: vec![1, u32::MAX], ..Columns::of(1) }, Reason::Invalid, "doesn't validate"),
-        (Columns { header_counts: vec![1], header_lens: vec![1, 1, 1], ..Columns::of(1) }, Reason::Invalid, "doesn't validate"),
+        (ByHand::with_headers(&[("a", "b"); 101]), Reason::Invalid, "101"),
+        (ByHand::with_headers(&[("", "b")]), Reason::Invalid, "empty name"),
+        (ByHand { ends: vec![2, 1], ..ByHand::of(2) }, Reason::Invalid, "doesn't validate"),
+        (ByHand { ends: vec![1, 3], ..ByHand::of(2) }, Reason::Invalid, "doesn't validate"),
+        (ByHand { ends: vec![1], ..ByHand::of(2) }, Reason::Invalid, "doesn't validate"),
+        (ByHand { stamps: vec![1], ..ByHand::of(2) }, Reason::Invalid, "doesn't validate"),
+        (ByHand { header_counts: vec![1, 0], ..ByHand::of(2) }, Reason::Invalid, "doesn't validate"),
+        (
+            ByHand { header_counts: vec![1], header_lens: vec![1, u32::MAX], ..ByHand::of(1) },
+            Reason::Invalid,
+            "doesn't validate",
+        ),
+        (
+            ByHand { header_counts: vec![1], header_lens: vec![1, 1, 1], ..ByHand::of(1) },
+            Reason::Invalid,
+            "doesn't validate",
+        ),
     ];
     for (columns, reason, part) in cases {
         let refusal = append_once(&mut speaker, "batches", &columns.batch()).expect_err(part);
@@ -420,7 +436,8 @@ fn answers(speaker: &mut Speaker, count: usize) -> Vec<(u64, Result<u64, Refusal
     while answers.len() < count {
         let heard = speaker.hear().expect("an answer");
         match heard.kind {
-            Kind::Acks => walk_acks(&heard.head, |_, ack| answers.push((ack.no.get(), Ok(ack.start.seq_num.get())))).expect("acks"),
+            Kind::Acks => walk_acks(&heard.head, |_, ack| answers.push((ack.no.get(), Ok(ack.start.seq_num.get()))))
+                .expect("acks"),
             Kind::AppendRefused => {
                 let AppendRefused { no, refusal, .. } = heard.message();
                 answers.push((no.get(), Err(refusal)));
@@ -467,15 +484,16 @@ fn a_session_that_breaks_its_rules_is_told_and_lives_on() {
     // The same number again: its first answer, or an error when it is another batch.
     let last = heard.iter().rfind(|(_, outcome)| outcome.is_ok()).expect("a stored one").clone();
     speaker.append(AppendHead { resent: true, ..head(last.0) }, &batch);
-    assert_eq!(answers(&mut speaker, 1), [last.clone()]);
+    assert_eq!(answers(&mut speaker, 1), std::slice::from_ref(&last));
     let (other, other_crc) = Speaker::batch(&[b"other"]);
     speaker.append(AppendHead { batch_crc: other_crc, resent: true, ..head(last.0) }, &other);
     assert!(answers(&mut speaker, 1)[0].1.is_err());
 
     // Sessions of nobody, and of somebody else.
-    for stolen in [session + 1, u32::MAX, 0] {
+    for stolen in [session + 1, u32::MAX, session ^ (1 << 24)] {
         speaker.append(AppendHead { session: stolen, ..head(0) }, &batch);
-        assert_eq!(answers(&mut speaker, 1)[0].1.as_ref().expect_err("no session").reason, Reason::NotFound);
+        let refusal = answers(&mut speaker, 1)[0].1.clone().expect_err("no session");
+        assert_eq!(refusal.reason, Reason::NotFound, "{stolen}: {refusal}");
     }
     let mut thief = star.speaker();
     thief.append(head(900), &batch);
@@ -486,7 +504,12 @@ fn a_session_that_breaks_its_rules_is_told_and_lives_on() {
     speaker.append(head(1_000), &batch);
     assert!(answers(&mut speaker, 1)[0].1.is_ok(), "it lives on");
     let Done {} = speaker.ask(&Close { session }).expect("it closes");
-    let nobody = Open { address: at("rules"), producer: ProducerId::new(0), fencing_token: FencingToken::default(), resume: None };
+    let nobody = Open {
+        address: at("rules"),
+        producer: ProducerId::new(0),
+        fencing_token: FencingToken::default(),
+        resume: None,
+    };
     let refused: Result<Opened, Refusal> = speaker.ask(&nobody);
     assert_eq!(refused.expect_err("producer 0").reason, Reason::Invalid);
     let gone = Open { producer: ProducerId::new(1), resume: Some(StreamId::from_bytes([9; 16])), ..nobody };
@@ -500,14 +523,15 @@ fn page_limits_clamp_and_a_page_has_one_record_at_least() {
     let mut star = Star::start();
     let mut speaker = star.speaker();
     for _ in 0..3 {
-        append_once(&mut speaker, "pages", &Columns::of(1_000).batch()).expect("an ack");
+        append_once(&mut speaker, "pages", &ByHand::of(1_000).batch()).expect("an ack");
     }
     let large = Speaker::batch(&[&vec![b'y'; 700_000]]);
     append_once(&mut speaker, "pages", &large).expect("an ack");
     append_once(&mut speaker, "pages", &large).expect("an ack");
     let mut page = |from: u64, limit: u32, max_bytes: u32| {
         let start = Start::SeqNum(SeqNum::new(from));
-        let correlation = speaker.tell(&Read { address: at("pages"), start, clamp: false, limit, max_bytes, until_ms: None });
+        let correlation =
+            speaker.tell(&Read { address: at("pages"), start, clamp: false, limit, max_bytes, until_ms: None });
         let heard = speaker.hear_of(correlation);
         assert_eq!(heard.kind, Kind::Page, "{heard:?}");
         assert!(heard.payload.len() <= FRAME_BODY_BYTES_MAX);

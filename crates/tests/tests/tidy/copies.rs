@@ -29,9 +29,7 @@ fn bodies(source: &Source) -> Vec<(String, String)> {
 /// Where the body opens of the function that `head` starts with; none for a declaration or a
 /// function's type. A `;` inside of brackets is part of an array's type.
 fn opening(head: &str) -> Option<usize> {
-    let is_named = head
-        .strip_prefix("fn ")?
-        .starts_with(|c: char| c.is_alphabetic() || c == '_');
+    let is_named = head.strip_prefix("fn ")?.starts_with(|c: char| c.is_alphabetic() || c == '_');
     let mut depth = 0_usize;
     for (at, byte) in head.bytes().enumerate().filter(|_| is_named) {
         match byte {
@@ -54,20 +52,13 @@ fn structs(source: &Source) -> Vec<(&str, String, Vec<String>)> {
             continue;
         };
         let head = &code[byte..];
-        let Some(open) = head
-            .find(['{', ';', '('])
-            .filter(|at| head[*at..].starts_with('{'))
-        else {
+        let Some(open) = head.find(['{', ';', '(']).filter(|at| head[*at..].starts_with('{')) else {
             continue;
         };
         let body = &code[byte + open + 1..tree::closing(code, byte + open)];
-        let fields = body
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.starts_with('#'));
+        let fields = body.lines().map(str::trim).filter(|line| !line.starts_with('#'));
         let fields = fields.filter_map(|line| line.trim_end_matches(',').split_once(": "));
-        let fields = fields
-            .map(|(name, kind)| format!("{}: {kind}", name.rsplit(' ').next().unwrap_or(name)));
+        let fields = fields.map(|(name, kind)| format!("{}: {kind}", name.rsplit(' ').next().unwrap_or(name)));
         found.push((name, source.at(byte), fields.collect()));
     }
     found
@@ -79,9 +70,7 @@ fn body_faults(sources: &[Source]) -> Vec<String> {
         places.entry(body).or_default().push(place);
     }
     let copied = places.into_values().filter(|places| places.len() > 1);
-    copied
-        .map(|places| format!("the same body: {}", places.join(", ")))
-        .collect()
+    copied.map(|places| format!("the same body: {}", places.join(", "))).collect()
 }
 
 fn struct_faults(sources: &[Source]) -> Vec<String> {
@@ -92,11 +81,8 @@ fn struct_faults(sources: &[Source]) -> Vec<String> {
     let mut faults = Vec::new();
     for (name, all) in named {
         for (index, (place, fields)) in all.iter().enumerate() {
-            let twins = all[index + 1..]
-                .iter()
-                .filter(|(_, others)| is_twin(fields, others));
-            faults
-                .extend(twins.map(|(other, _)| format!("two structs `{name}`: {place}, {other}")));
+            let twins = all[index + 1..].iter().filter(|(_, others)| is_twin(fields, others));
+            faults.extend(twins.map(|(other, _)| format!("two structs `{name}`: {place}, {other}")));
         }
     }
     faults
@@ -112,28 +98,18 @@ fn is_twin(left: &[String], right: &[String]) -> bool {
 fn no_body_of_a_function_is_written_twice() {
     let body = "a();\nb();\nc();\nd();\ne();\nf();\ng();\nh();\n";
     let first = Source::new("crates/x/src/a.rs", &format!("fn one() {{\n{body}}}\n"));
-    let second = Source::new(
-        "crates/y/src/b.rs",
-        &format!("fn two() -> [u8; 4] {{\n// why\n\n{body}}}\n"),
-    );
+    let second = Source::new("crates/y/src/b.rs", &format!("fn two() -> [u8; 4] {{\n// why\n\n{body}}}\n"));
     assert_eq!(body_faults(&[first, second]).len(), 1);
-    report(
-        &body_faults(&tree::sources()),
-        "one of them calls the other, or both a third",
-    );
+    report(&body_faults(&tree::sources()), "one of them calls the other, or both a third");
 }
 
 #[test]
 fn no_struct_stands_twice() {
-    let first =
-        "pub struct A {\n    pub a: u8,\n    #[x]\n    b: u16,\n    c: u32,\n    d: u64,\n}\n";
+    let first = "pub struct A {\n    pub a: u8,\n    #[x]\n    b: u16,\n    c: u32,\n    d: u64,\n}\n";
     let second = "struct A {\n    a: u8,\n    b: u16,\n    c: u32,\n    e: u64,\n}\n";
     let third = "struct A {\n    a: u8,\n    b: u16,\n    f: u32,\n    e: u64,\n}\n";
     let source = |text| Source::new("crates/x/src/a.rs", text);
     assert_eq!(struct_faults(&[source(first), source(second)]).len(), 1);
     assert_eq!(struct_faults(&[source(first), source(third)]).len(), 0);
-    report(
-        &struct_faults(&tree::sources()),
-        "one of them should not exist",
-    );
+    report(&struct_faults(&tree::sources()), "one of them should not exist");
 }

@@ -14,12 +14,7 @@ fn quoted(text: &str) -> Vec<(usize, &str)> {
         if line.trim_start().starts_with("```") {
             is_fenced = !is_fenced;
         } else if !is_fenced {
-            found.extend(
-                line.split('`')
-                    .skip(1)
-                    .step_by(2)
-                    .map(|text| (index + 1, text)),
-            );
+            found.extend(line.split('`').skip(1).step_by(2).map(|text| (index + 1, text)));
         }
     }
     found
@@ -37,9 +32,7 @@ fn is_camel_case(name: &str) -> bool {
 /// Names that must be in the code for this text to be true; none when it is not about code.
 fn claims(text: &str, crates: &BTreeSet<String>) -> Vec<String> {
     let bare = text.trim_end_matches("()");
-    let is_path = bare
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || "_:".contains(c));
+    let is_path = bare.chars().all(|c| c.is_ascii_alphanumeric() || "_:".contains(c));
     let parts: Vec<_> = bare.split("::").map(str::to_owned).collect();
     let is_ours = parts.len() > 1 && crates.contains(&parts[0]);
     let is_type = is_camel_case(&parts[0]);
@@ -56,13 +49,8 @@ fn is_file_claim(text: &str) -> bool {
 }
 
 fn name_faults(documents: &[(String, String)], sources: &[Source]) -> Vec<String> {
-    let crates = sources
-        .iter()
-        .map(|source| source.krate().replace('-', "_"))
-        .collect();
-    let modules = sources
-        .iter()
-        .flat_map(|source| source.path.trim_end_matches(".rs").split('/'));
+    let crates = sources.iter().map(|source| source.krate().replace('-', "_")).collect();
+    let modules = sources.iter().flat_map(|source| source.path.trim_end_matches(".rs").split('/'));
     let mut known: BTreeSet<&str> = modules.collect();
     for source in sources {
         known.extend(tree::names(&source.code).map(|(_, name)| name));
@@ -70,12 +58,8 @@ fn name_faults(documents: &[(String, String)], sources: &[Source]) -> Vec<String
     let mut faults = Vec::new();
     for (path, text) in documents {
         for (line, quoted) in quoted(text) {
-            let missing = claims(quoted, &crates)
-                .into_iter()
-                .filter(|name| !known.contains(name.as_str()));
-            faults.extend(
-                missing.map(|name| format!("{path}:{line} `{quoted}`: no `{name}` in the code")),
-            );
+            let missing = claims(quoted, &crates).into_iter().filter(|name| !known.contains(name.as_str()));
+            faults.extend(missing.map(|name| format!("{path}:{line} `{quoted}`: no `{name}` in the code")));
         }
     }
     faults
@@ -84,21 +68,12 @@ fn name_faults(documents: &[(String, String)], sources: &[Source]) -> Vec<String
 fn link_faults(documents: &[(String, String)], root: &Path) -> Vec<String> {
     let mut faults = Vec::new();
     for (path, text) in documents {
-        let folder = root
-            .join(path)
-            .parent()
-            .map(Path::to_owned)
-            .unwrap_or_default();
-        let links = text
-            .split("](")
-            .skip(1)
-            .filter_map(|rest| rest.split([')', '#']).next());
+        let folder = root.join(path).parent().map(Path::to_owned).unwrap_or_default();
+        let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
         let links = links.filter(|link| !link.is_empty() && !link.contains("://"));
         let dead = links.filter(|link| !folder.join(link).exists());
         faults.extend(dead.map(|link| format!("{path} links to {link}, which is not there")));
-        let files = quoted(text)
-            .into_iter()
-            .filter(|(_, text)| is_file_claim(text));
+        let files = quoted(text).into_iter().filter(|(_, text)| is_file_claim(text));
         let gone = files.filter(|(_, file)| !root.join(file).exists());
         faults.extend(gone.map(|(line, file)| format!("{path}:{line} `{file}` is not there")));
     }
@@ -107,31 +82,18 @@ fn link_faults(documents: &[(String, String)], root: &Path) -> Vec<String> {
 
 #[test]
 fn names_in_documents_are_in_the_code() {
-    let sources = [Source::new(
-        "crates/express-log/src/core.rs",
-        "pub struct HeadLog; fn roll() {}\n",
-    )];
+    let sources = [Source::new("crates/express-log/src/core.rs", "pub struct HeadLog; fn roll() {}\n")];
     let document = |text: &str| vec![("docs/a.md".to_owned(), text.to_owned())];
-    let good =
-        "`HeadLog` `express_log::core` `roll()` `x::y` `Headers` `--flag`\n```\n`GoneType`\n```\n";
+    let good = "`HeadLog` `express_log::core` `roll()` `x::y` `Headers` `--flag`\n```\n`GoneType`\n```\n";
     assert_eq!(name_faults(&document(good), &sources), Vec::<String>::new());
     let bad = "`GoneType` `express_log::gone` `gone()`\n";
     assert_eq!(name_faults(&document(bad), &sources).len(), 3);
-    report(
-        &name_faults(&tree::documents(), &tree::sources()),
-        "name what is there",
-    );
+    report(&name_faults(&tree::documents(), &tree::sources()), "name what is there");
 }
 
 #[test]
 fn links_and_files_in_documents_are_there() {
-    let bad = vec![(
-        "docs/a.md".to_owned(),
-        "[a](gone.md) [b](https://x.y) `crates/gone`\n".to_owned(),
-    )];
+    let bad = vec![("docs/a.md".to_owned(), "[a](gone.md) [b](https://x.y) `crates/gone`\n".to_owned())];
     assert_eq!(link_faults(&bad, &tree::root()).len(), 2);
-    report(
-        &link_faults(&tree::documents(), &tree::root()),
-        "point at what is there",
-    );
+    report(&link_faults(&tree::documents(), &tree::root()), "point at what is there");
 }

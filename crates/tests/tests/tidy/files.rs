@@ -10,9 +10,7 @@ const COMMENT_LINES_MAX: usize = 8;
 /// and a file under the bound leaves the list.
 const LONG: &[(&str, usize)] = &[];
 
-const BANNED_MODULES: &[&str] = &[
-    "util", "utils", "common", "helper", "helpers", "misc", "types",
-];
+const BANNED_MODULES: &[&str] = &["util", "utils", "common", "helper", "helpers", "misc", "types"];
 
 /// Words of a history or of how the work was organised, which belongs to version control.
 const BANNED_WORDS: &[&str] = &[
@@ -31,9 +29,7 @@ const BANNED_WORDS: &[&str] = &[
 
 fn production_lines(source: &Source) -> usize {
     let lines = source.production.lines().zip(source.comments.lines());
-    lines
-        .filter(|(code, comment)| !code.trim().is_empty() || !comment.trim().is_empty())
-        .count()
+    lines.filter(|(code, comment)| !code.trim().is_empty() || !comment.trim().is_empty()).count()
 }
 
 fn length_fault(source: &Source, long: &[(&str, usize)]) -> Option<String> {
@@ -42,9 +38,7 @@ fn length_fault(source: &Source, long: &[(&str, usize)]) -> Option<String> {
     let allowed_lines = listed.map_or(LINES_MAX, |(_, lines)| *lines);
     let path = &source.path;
     if lines > allowed_lines {
-        return Some(format!(
-            "{path} has {lines} lines, more than {allowed_lines}"
-        ));
+        return Some(format!("{path} has {lines} lines, more than {allowed_lines}"));
     }
     let is_slack = listed.is_some() && lines < allowed_lines;
     is_slack.then(|| format!("{path} has {lines} lines: lower or remove its entry in LONG"))
@@ -60,23 +54,17 @@ fn shape_faults(source: &Source) -> Vec<String> {
     }
     for part in source.path.trim_end_matches(".rs").split('/') {
         if BANNED_MODULES.contains(&part) {
-            faults.push(format!(
-                "{} is called `{part}`, which says nothing",
-                source.path
-            ));
+            faults.push(format!("{} is called `{part}`, which says nothing", source.path));
         }
     }
     let mut run = 0;
     for (index, line) in source.text.lines().enumerate() {
         let line = line.trim_start();
-        let is_inline =
-            line.starts_with("//") && !line.starts_with("///") && !line.starts_with("//!");
+        let is_inline = line.starts_with("//") && !line.starts_with("///") && !line.starts_with("//!");
         run = if is_inline { run + 1 } else { 0 };
         if run == COMMENT_LINES_MAX + 1 {
             let (path, line) = (&source.path, index + 1);
-            faults.push(format!(
-                "{path}:{line} an inline comment of over {COMMENT_LINES_MAX} lines"
-            ));
+            faults.push(format!("{path}:{line} an inline comment of over {COMMENT_LINES_MAX} lines"));
         }
     }
     faults
@@ -106,15 +94,10 @@ fn files_stay_under_the_bound_and_the_list_only_shrinks() {
     assert!(length_fault(&bad, &[("crates/x/src/a.rs", 502)]).is_some());
     let sources = tree::sources();
     let production = sources.iter().filter(|source| !source.is_test());
-    let faults: Vec<_> = production
-        .filter_map(|source| length_fault(source, LONG))
-        .collect();
+    let faults: Vec<_> = production.filter_map(|source| length_fault(source, LONG)).collect();
     report(&faults, "part the file by the questions it answers");
     for (path, _) in LONG {
-        assert!(
-            sources.iter().any(|source| source.path == *path),
-            "{path} in LONG is not there"
-        );
+        assert!(sources.iter().any(|source| source.path == *path), "{path} in LONG is not there");
     }
 }
 
@@ -129,10 +112,7 @@ fn files_open_with_their_question_and_have_names_that_say_something() {
 
 #[test]
 fn comments_and_documents_speak_of_the_present() {
-    assert_eq!(
-        word_faults("a", "It was Previously so.\nmethodology").len(),
-        1
-    );
+    assert_eq!(word_faults("a", "It was Previously so.\nmethodology").len(), 1);
     let mut faults = Vec::new();
     for source in tree::sources() {
         faults.extend(word_faults(&source.path, &source.comments));
@@ -141,8 +121,5 @@ fn comments_and_documents_speak_of_the_present() {
     for (path, text) in documents.iter().filter(|(path, _)| path != "CHANGELOG.md") {
         faults.extend(word_faults(path, text));
     }
-    report(
-        &faults,
-        "say what holds now, and leave the history to version control",
-    );
+    report(&faults, "say what holds now, and leave the history to version control");
 }

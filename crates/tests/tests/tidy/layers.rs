@@ -14,34 +14,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("control", &["wire", "tuning"]),
     ("client", &["wire"]),
     ("gateway", &["wire", "client"]),
-    (
-        "cli",
-        &[
-            "wire",
-            "tuning",
-            "express-log",
-            "dataplane",
-            "control",
-            "client",
-            "gateway",
-            "bench",
-        ],
-    ),
+    ("cli", &["wire", "tuning", "express-log", "dataplane", "control", "client", "gateway", "bench"]),
     ("bench", &["wire", "tuning", "express-log", "client"]),
-    (
-        "tests",
-        &[
-            "wire",
-            "tuning",
-            "express-log",
-            "dataplane",
-            "control",
-            "client",
-            "gateway",
-            "cli",
-            "bench",
-        ],
-    ),
+    ("tests", &["wire", "tuning", "express-log", "dataplane", "control", "client", "gateway", "cli", "bench"]),
 ];
 
 /// Which crates alone may use some crates from outside.
@@ -50,10 +25,7 @@ const OUTSIDE: &[(&str, &[&str])] = &[
     ("rkyv", &["wire"]),
     ("slatedb", &["control"]),
     ("aws-sdk-s3", &["control"]),
-    (
-        "tokio",
-        &["control", "client", "gateway", "cli", "bench", "tests"],
-    ),
+    ("tokio", &["control", "client", "gateway", "cli", "bench", "tests"]),
     ("axum", &["gateway"]),
     ("clap", &["cli"]),
     ("toml", &["tuning", "tests"]),
@@ -61,18 +33,12 @@ const OUTSIDE: &[(&str, &[&str])] = &[
 ];
 
 /// The only files that may hold unsafe code; one that holds none leaves the list.
-const UNSAFE: &[&str] = &[
-    "crates/dataplane/src/os.rs",
-    "crates/express-log/src/device/disk.rs",
-    "crates/express-log/src/ring.rs",
-];
+const UNSAFE: &[&str] =
+    &["crates/dataplane/src/os.rs", "crates/express-log/src/device/disk.rs", "crates/express-log/src/ring.rs"];
 
 fn may_use(user: &str, used: &str, is_ours: bool) -> bool {
     let row = |table: &[(&str, &'static [&'static str])], name: &str| {
-        table
-            .iter()
-            .find(|(first, _)| *first == name)
-            .map(|(_, allowed)| *allowed)
+        table.iter().find(|(first, _)| *first == name).map(|(_, allowed)| *allowed)
     };
     if is_ours {
         row(ARROWS, user).is_some_and(|allowed| allowed.contains(&used))
@@ -92,18 +58,13 @@ fn unsafe_faults(sources: &[Source], allowed: &[&str]) -> Vec<String> {
             idle.retain(|path| *path != source.path);
         }
     }
-    faults.extend(
-        idle.iter()
-            .map(|path| format!("{path} holds no unsafe code")),
-    );
+    faults.extend(idle.iter().map(|path| format!("{path} holds no unsafe code")));
     faults
 }
 
 fn packages() -> Vec<Package> {
     let mut command = MetadataCommand::new();
-    command
-        .manifest_path(tree::root().join("Cargo.toml"))
-        .features(CargoOpt::AllFeatures);
+    command.manifest_path(tree::root().join("Cargo.toml")).features(CargoOpt::AllFeatures);
     let metadata = command.no_deps().exec().expect("cargo metadata answers");
     metadata.packages
 }
@@ -128,10 +89,7 @@ fn every_arrow_is_in_the_table() {
     let packages = packages();
     let mut uses = uses(&packages);
     uses.retain(|(user, used, is_ours)| !may_use(user, used, *is_ours));
-    let faults: Vec<_> = uses
-        .iter()
-        .map(|(user, used, _)| format!("{user} -> {used}"))
-        .collect();
+    let faults: Vec<_> = uses.iter().map(|(user, used, _)| format!("{user} -> {used}")).collect();
     report(&faults, "move the code, or change the table with an ADR");
 }
 
@@ -139,20 +97,13 @@ fn every_arrow_is_in_the_table() {
 fn every_crate_from_outside_has_its_reason_in_the_decision() {
     let decision = "docs/adr/0003-dependencies.md";
     let text = std::fs::read_to_string(tree::root().join(decision)).expect("the ADR is there");
-    let rows = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
     let named: Vec<&str> = rows.flat_map(|cell| cell.split(", ")).collect();
     let packages = packages();
     let mut uses = uses(&packages);
     uses.retain(|(_, used, is_ours)| !is_ours && !named.contains(used));
-    let unnamed = uses
-        .iter()
-        .map(|(user, used, _)| format!("{user} -> {used}"));
-    report(
-        &unnamed.collect::<Vec<_>>(),
-        "say in docs/adr/0003 what it replaces",
-    );
+    let unnamed = uses.iter().map(|(user, used, _)| format!("{user} -> {used}"));
+    report(&unnamed.collect::<Vec<_>>(), "say in docs/adr/0003 what it replaces");
 }
 
 #[test]

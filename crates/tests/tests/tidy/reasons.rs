@@ -8,12 +8,7 @@ use crate::tree::{self, Source};
 use crate::{check_generated, report};
 
 /// Reasons whose feature is still to come. One that is given somewhere leaves the list.
-const AWAITED: &[Reason] = &[
-    Reason::Unauthenticated,
-    Reason::PermissionDenied,
-    Reason::NotOwner,
-    Reason::WireOnly,
-];
+const AWAITED: &[Reason] = &[Reason::Unauthenticated, Reason::PermissionDenied, Reason::NotOwner, Reason::WireOnly];
 
 fn is_given(reason: Reason, sources: &[Source]) -> bool {
     let name = format!("{reason:?}");
@@ -21,13 +16,10 @@ fn is_given(reason: Reason, sources: &[Source]) -> bool {
     let gives = |source: &&Source| {
         !source.is_test()
             && source.path != "crates/wire/src/reason.rs"
-            && source
-                .production
-                .match_indices(&written)
-                .any(|(at, found)| {
-                    let behind = source.production[at + found.len()..].chars().next();
-                    !behind.is_some_and(|c| c.is_alphanumeric())
-                })
+            && source.production.match_indices(&written).any(|(at, found)| {
+                let behind = source.production[at + found.len()..].chars().next();
+                !behind.is_some_and(|c| c.is_alphanumeric())
+            })
     };
     sources.iter().any(|source| gives(&source))
 }
@@ -41,16 +33,11 @@ fn table() -> String {
     );
     let yes = |flag: bool| if flag { "yes" } else { "no" };
     for reason in Reason::ALL {
-        let http = reason
-            .http_status()
-            .map_or_else(|| "–".to_owned(), |status| status.to_string());
+        let http = reason.http_status().map_or_else(|| "–".to_owned(), |status| status.to_string());
         let (retryable, no_effect) = (yes(reason.retryable()), yes(reason.no_side_effect()));
         let (code, exit) = (*reason as u16, reason.exit_code());
-        writeln!(
-            out,
-            "| `{reason}` | {code} | {http} | {exit} | {retryable} | {no_effect} |"
-        )
-        .expect("a string takes all");
+        writeln!(out, "| `{reason}` | {code} | {http} | {exit} | {retryable} | {no_effect} |")
+            .expect("a string takes all");
     }
     out
 }
@@ -62,30 +49,19 @@ fn every_reason_is_given_by_some_code() {
     for reason in Reason::ALL {
         match (is_given(*reason, &sources), AWAITED.contains(reason)) {
             (false, false) => faults.push(format!("nothing answers `Reason::{reason:?}`")),
-            (true, true) => faults.push(format!(
-                "`Reason::{reason:?}` is given: take it off AWAITED"
-            )),
+            (true, true) => faults.push(format!("`Reason::{reason:?}` is given: take it off AWAITED")),
             (true, false) | (false, true) => {}
         }
     }
-    report(
-        &faults,
-        "remove the reason, or write the code that gives it",
-    );
+    report(&faults, "remove the reason, or write the code that gives it");
 }
 
 #[test]
 fn a_reason_in_a_test_or_in_a_longer_name_does_not_count() {
     let text = "fn f() { Reason::InvalidUtf8; }\n#[cfg(test)]\nmod tests { Reason::Invalid }\n";
-    assert!(!is_given(
-        Reason::Invalid,
-        &[Source::new("crates/x/src/a.rs", text)]
-    ));
+    assert!(!is_given(Reason::Invalid, &[Source::new("crates/x/src/a.rs", text)]));
     let text = "fn f() -> Reason { Reason::Invalid }\n";
-    assert!(is_given(
-        Reason::Invalid,
-        &[Source::new("crates/x/src/a.rs", text)]
-    ));
+    assert!(is_given(Reason::Invalid, &[Source::new("crates/x/src/a.rs", text)]));
 }
 
 #[test]

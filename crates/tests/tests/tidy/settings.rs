@@ -10,11 +10,7 @@ use crate::{check_generated, report};
 /// How code reads a setting. A name of one word is too common alone, and needs its owner in front.
 fn reading(name: &str) -> String {
     let (section, field) = name.rsplit_once('.').unwrap_or(("settings", name));
-    if field.contains('_') {
-        format!(".{field}")
-    } else {
-        format!("{section}.{field}")
-    }
+    if field.contains('_') { format!(".{field}") } else { format!("{section}.{field}") }
 }
 
 fn has_name(source: &Source, wanted: &str) -> bool {
@@ -25,9 +21,7 @@ fn has_name(source: &Source, wanted: &str) -> bool {
 }
 
 fn is_used(wanted: &str, sources: &[Source]) -> bool {
-    let mut readers = sources
-        .iter()
-        .filter(|source| source.krate() != "tuning" && !source.is_test());
+    let mut readers = sources.iter().filter(|source| source.krate() != "tuning" && !source.is_test());
     readers.any(|source| has_name(source, wanted))
 }
 
@@ -37,9 +31,7 @@ fn is_prepared(name: &str, sources: &[Source]) -> bool {
     let mut checks = sources.iter().filter(|source| {
         matches!(
             source.path.as_str(),
-            "crates/tuning/src/start.rs"
-                | "crates/tuning/src/plan.rs"
-                | "crates/tuning/src/settings/layers.rs"
+            "crates/tuning/src/start.rs" | "crates/tuning/src/plan.rs" | "crates/tuning/src/settings/layers.rs"
         )
     });
     checks.any(|source| has_name(source, &wanted))
@@ -64,10 +56,7 @@ fn page() -> String {
     );
     let mut section = "";
     for setting in Settings::all() {
-        let own = setting
-            .name
-            .rsplit_once('.')
-            .map_or("", |(section, _)| section);
+        let own = setting.name.rsplit_once('.').map_or("", |(section, _)| section);
         if own != section {
             write!(out, "\n## `[{own}]`\n").expect("a string takes all");
             section = own;
@@ -100,24 +89,18 @@ fn every_setting_is_read_by_some_code() {
     let sources = tree::sources();
     let is_read = |name: &str| is_used(&reading(name), &sources) || is_prepared(name, &sources);
     let unread = Settings::all().filter(|setting| !is_read(setting.name));
-    let faults: Vec<_> = unread
-        .map(|setting| format!("nothing reads `{}`", setting.name))
-        .collect();
+    let faults: Vec<_> = unread.map(|setting| format!("nothing reads `{}`", setting.name)).collect();
     report(&faults, "remove the setting, or read it");
 }
 
 #[test]
 fn every_bound_is_kept_by_some_code() {
     let sources = tree::sources();
-    let bounds = sources
-        .iter()
-        .find(|source| source.path == "crates/tuning/src/bounds.rs");
+    let bounds = sources.iter().find(|source| source.path == "crates/tuning/src/bounds.rs");
     let names = constants(bounds.expect("the bounds are there"));
     assert!(!names.is_empty());
     let unread = names.into_iter().filter(|name| !is_used(name, &sources));
-    let faults: Vec<_> = unread
-        .map(|name| format!("nothing keeps `bounds::{name}`"))
-        .collect();
+    let faults: Vec<_> = unread.map(|name| format!("nothing keeps `bounds::{name}`")).collect();
     report(&faults, "remove the bound, or keep it");
 }
 

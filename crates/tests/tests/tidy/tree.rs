@@ -23,13 +23,7 @@ impl Source {
         let (code, comments) = split(text);
         let production = without_tests(&code);
         let (path, text) = (path.to_owned(), text.to_owned());
-        Self {
-            path,
-            text,
-            code,
-            comments,
-            production,
-        }
+        Self { path, text, code, comments, production }
     }
 
     /// Name of the crate's folder.
@@ -48,11 +42,7 @@ impl Source {
 
     /// Where a byte of the file stands, for a fault.
     pub(crate) fn at(&self, byte: usize) -> String {
-        let line = self.code.as_bytes()[..byte]
-            .iter()
-            .filter(|byte| **byte == b'\n')
-            .count()
-            + 1;
+        let line = self.code.as_bytes()[..byte].iter().filter(|byte| **byte == b'\n').count() + 1;
         format!("{}:{line}", self.path)
     }
 }
@@ -60,10 +50,7 @@ impl Source {
 /// The folder of the workspace.
 pub(crate) fn root() -> PathBuf {
     let crate_folder = std::env::var("CARGO_MANIFEST_DIR").expect("cargo runs this test");
-    Path::new(&crate_folder)
-        .join("../..")
-        .canonicalize()
-        .expect("the workspace is there")
+    Path::new(&crate_folder).join("../..").canonicalize().expect("the workspace is there")
 }
 
 /// Every Rust file of the workspace, in the order of their paths.
@@ -73,15 +60,8 @@ pub(crate) fn sources() -> Vec<Source> {
         let text = fs::read_to_string(&path).expect("sources are UTF-8");
         Source::new(&below(&root, &path), &text)
     };
-    let sources: Vec<_> = files(&root.join("crates"), "rs")
-        .into_iter()
-        .map(read)
-        .collect();
-    assert!(
-        sources.len() > 20,
-        "the tree was not found from {}",
-        root.display()
-    );
+    let sources: Vec<_> = files(&root.join("crates"), "rs").into_iter().map(read).collect();
+    assert!(sources.len() > 20, "the tree was not found from {}", root.display());
     sources
 }
 
@@ -95,19 +75,14 @@ pub(crate) fn documents() -> Vec<(String, String)> {
 }
 
 fn below(root: &Path, path: &Path) -> String {
-    path.strip_prefix(root)
-        .unwrap_or(path)
-        .to_string_lossy()
-        .into_owned()
+    path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned()
 }
 
 fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();
     };
-    let mut paths: Vec<_> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .collect();
+    let mut paths: Vec<_> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     paths.sort();
     let below = |path: PathBuf| {
         if path.is_dir() && !path.ends_with("target") {
@@ -156,9 +131,7 @@ fn token(rest: &str) -> (usize, Kind) {
     if let Some(raw) = raw {
         let opening = &rest[..rest.len() - raw.len()];
         let closing = format!("\"{}", "#".repeat(opening.matches('#').count()));
-        let end = raw
-            .find(&closing)
-            .map_or(raw.len(), |end| end + closing.len());
+        let end = raw.find(&closing).map_or(raw.len(), |end| end + closing.len());
         return (opening.len() + end, Kind::Literal);
     }
     if rest.starts_with('"') {
@@ -169,18 +142,13 @@ fn token(rest: &str) -> (usize, Kind) {
     if is_char || rest.starts_with("'\\") {
         return (closed(rest, '\''), Kind::Literal);
     }
-    (
-        word(rest).max(rest.chars().next().map_or(0, char::len_utf8)),
-        Kind::Code,
-    )
+    (word(rest).max(rest.chars().next().map_or(0, char::len_utf8)), Kind::Code)
 }
 
 /// Length of a name, which is taken whole so that its last letter opens no raw literal.
 fn word(rest: &str) -> usize {
     let is_name = rest.starts_with(|c: char| c.is_alphabetic() || c == '_');
-    let end = rest
-        .find(|c: char| !c.is_alphanumeric() && c != '_')
-        .unwrap_or(rest.len());
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
     if is_name { end } else { 0 }
 }
 
@@ -211,12 +179,7 @@ fn without_tests(code: &str) -> String {
     while let Some(start) = out.find("#[cfg(test)]") {
         let rest = &out[start..];
         let body = rest.find(['{', ';']).unwrap_or(rest.len() - 1);
-        let end = start
-            + if rest[body..].starts_with('{') {
-                closing(rest, body)
-            } else {
-                body
-            };
+        let end = start + if rest[body..].starts_with('{') { closing(rest, body) } else { body };
         let mut blank = String::new();
         blank_into(&mut blank, &out[start..=end], |_| true);
         out.replace_range(start..=end, &blank);
@@ -246,9 +209,7 @@ pub(crate) fn names(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut from = 0;
     std::iter::from_fn(move || {
         let start = from + code[from..].find(is_name)?;
-        let end = code[start..]
-            .find(|c| !is_name(c))
-            .map_or(code.len(), |length| start + length);
+        let end = code[start..].find(|c| !is_name(c)).map_or(code.len(), |length| start + length);
         from = end;
         Some((start, &code[start..end]))
     })

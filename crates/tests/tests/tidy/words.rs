@@ -17,10 +17,8 @@ const BANNED: &[(&str, &str)] = &[
 /// Crates in which an offset is a place in a file; elsewhere it would be taken for a position.
 const OFFSET_CRATES: &[&str] = &["wire", "express-log", "dataplane", "bench", "tests"];
 
-const KEYWORDS: &[&str] = &[
-    "fn", "struct", "enum", "trait", "type", "mod", "const", "static", "async", "unsafe", "crate",
-    "super", "in",
-];
+const KEYWORDS: &[&str] =
+    &["fn", "struct", "enum", "trait", "type", "mod", "const", "static", "async", "unsafe", "crate", "super", "in"];
 
 /// Names that other modules may use, each with the byte it starts at.
 fn public_names(source: &Source) -> Vec<(usize, &str)> {
@@ -56,13 +54,9 @@ fn faults(sources: &[Source]) -> Vec<String> {
         for (byte, name) in public_names(source) {
             for word in words(name) {
                 let word = word.trim_end_matches('s');
-                let ours = BANNED
-                    .iter()
-                    .find(|(banned, _)| *banned == word)
-                    .map(|(_, ours)| *ours);
+                let ours = BANNED.iter().find(|(banned, _)| *banned == word).map(|(_, ours)| *ours);
                 let is_place = OFFSET_CRATES.contains(&source.krate());
-                let ours = ours
-                    .or_else(|| (word == "offset" && !is_place).then_some("position or seq_num"));
+                let ours = ours.or_else(|| (word == "offset" && !is_place).then_some("position or seq_num"));
                 faults.extend(ours.map(|ours| format!("{} `{name}`: say {ours}", source.at(byte))));
             }
         }
@@ -77,8 +71,5 @@ fn public_names_use_our_words() {
     let text = "pub(crate) struct Nodes {\n    pub offset: u64,\n}\nfn topic() {}\npub async fn walk() {}\n";
     let bad = [Source::new("crates/client/src/a.rs", text)];
     assert_eq!(faults(&bad).len(), 2, "{:?}", faults(&bad));
-    report(
-        &faults(&tree::sources()),
-        "see the words in docs/ARCHITECTURE.md",
-    );
+    report(&faults(&tree::sources()), "see the words in docs/ARCHITECTURE.md");
 }
