@@ -198,3 +198,56 @@ async fn check(client: &Client, told: &[Rc<Told>; 3]) {
         assert!(told.acked.borrow().len() > 100, "there was a load: {}", told.acked.borrow().len());
     }
 }
+
+/// History, the seam to what is live, and the resume after each kill: every record comes once, in order.
+#[test]
+fn a_subscription_through_kills_has_no_gap_and_no_repeat() {
+    let scratch = Scratch::new();
+    let mut novad = Novad::start(&scratch.join("data"), &["--shards", "2"]);
+    within(90, async {
+        let client = novad.client_with_bucket().await;
+        let producer = reopened(&client, &at("live"), &ProducerOptions::default()).await;
+        let mut subscriptions = Vec::new();
+        for credit in [64 << 10, 1 << 20] {
+            let options = client::SubscribeOptions::from(0).credit_bytes(credit);
+            subscriptions.push(client.subscribe(&at("live"), options).await.expect("a subscription"));
+        }
+        let is_over = Cell::new(false);
+        let writes = async {
+            let mut index = 0;
+            while !is_over.get() {
+                let bodies = (0..10).map(|more| Tag { writer: 1, index: index + more }.body(RECORD_BYTES));
+                producer.append(bodies).await.expect("it is durable in the end");
+                index += 10;
+            }
+            producer.append(["the end"]).await.expect("it is durable in the end");
+            index
+        };
+        let reads = futures_util::future::join_all(subscriptions.iter_mut().map(async |subscription| {
+            let mut seen = 0;
+            loop {
+                let page = subscription.next().await.expect("more").expect("it resumes by itself");
+                for record in &page.records {
+                    assert_eq!(record.seq_num.get(), seen, "no gap and no repeat");
+                    if &record.body[..] == b"the end" {
+                        return seen;
+                    }
+                    assert_eq!(Tag::of(record).index, seen);
+                    seen += 1;
+                }
+            }
+        }));
+        let kills = async {
+            for _ in 0..6 {
+                tokio::time::sleep(LOAD).await;
+                novad.kill9();
+                novad = novad.beside(Novad::restart).await;
+            }
+            is_over.set(true);
+            novad
+        };
+        let (written, seen, _novad) = tokio::join!(writes, reads, kills);
+        assert_eq!(seen, [written, written]);
+        assert!(written > 200, "there was a load: {written}");
+    });
+}

@@ -389,3 +389,48 @@ fn a_policy_made_strict_under_load_shuts_out_who_presents_nothing() {
         assert_eq!(bodies, ["0", "1", "4"]);
     });
 }
+
+/// Either the bucket goes, and with it every create that came too late, or it stays with what is in it.
+#[test]
+fn a_bucket_delete_that_races_first_appends_leaves_no_stream_without_a_bucket() {
+    within(60, async {
+        let star = Star::start().await;
+        let (mut kept, mut gone) = (0, 0);
+        for round in 0..30_u64 {
+            let name = client::BucketName::new(&format!("racing-{round}")).expect("a name");
+            let spec = client::BucketSpec { name: name.clone(), ..tests::bucket() };
+            star.client.create_bucket(spec.clone()).await.expect("a bucket");
+            let address =
+                |key: u64| Address { bucket: name.clone(), key: client::Key::new(&format!("{key}")).expect("a key") };
+            let others = star.novad.client();
+            others.star().await.expect("a connection");
+            let appends = join_all((0..4).map(async |key| {
+                tokio::time::sleep(Duration::from_micros(150 * (round % 10))).await;
+                others.append(&address(key), ["x"]).await
+            }));
+            let (deleted, appended) = tokio::join!(star.client.delete_bucket(&name), appends);
+            let stored = appended.iter().filter(|outcome| outcome.is_ok()).count();
+            match deleted {
+                Ok(()) => {
+                    gone += 1;
+                    assert_eq!(stored, 0, "a stream was acked in a bucket that was empty");
+                    assert_eq!(reason(star.client.list_streams(&name, b"", 0).await), Reason::NotFound);
+                    star.client.create_bucket(spec).await.expect("its name is free");
+                    let page = star.client.list_streams(&name, b"", 0).await.expect("a page");
+                    assert!(page.streams.is_empty(), "a new bucket holds nothing of the old one");
+                }
+                Err(error) => {
+                    kept += 1;
+                    assert_eq!(error.reason(), Reason::BucketNotEmpty, "{error}");
+                    let page = star.client.list_streams(&name, b"", 0).await.expect("a page");
+                    assert!(page.streams.len() >= stored && !page.streams.is_empty());
+                    for error in appended.into_iter().filter_map(Result::err) {
+                        assert!(error.no_side_effect(), "{error}");
+                    }
+                    others.append(&address(9), ["x"]).await.expect("it is thawed");
+                }
+            }
+        }
+        assert!(kept > 0, "{kept} kept, {gone} gone");
+    });
+}

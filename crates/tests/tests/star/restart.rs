@@ -263,3 +263,97 @@ fn a_second_sigterm_is_fast_and_a_drain_refuses_nothing_that_was_acked() {
         assert_eq!(text(&page.records[0]), "here");
     });
 }
+
+#[test]
+fn a_star_that_is_paused_under_load_goes_on_where_it_was() {
+    let scratch = Scratch::new();
+    let mut novad = Novad::start(&scratch.join("data"), &["--shards", "2"]);
+    within(60, async {
+        let client = novad.client_with_bucket().await;
+        let producer = client.open(&at("paused"), ProducerOptions::default()).await.expect("a session");
+        let is_over = std::cell::Cell::new(false);
+        let writes = async {
+            let mut acked = Acked::default();
+            let mut index = 0;
+            while !is_over.get() {
+                let ack = producer.append([Tag { writer: 1, index }.body(100)]).await.expect("an ack");
+                acked.add(index, ack.start.seq_num.get());
+                index += 1;
+            }
+            acked
+        };
+        let pauses = async {
+            for _ in 0..2 {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                novad.signal(rustix::process::Signal::STOP);
+                tokio::time::sleep(Duration::from_millis(2_500)).await;
+                novad.signal(rustix::process::Signal::CONT);
+            }
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            is_over.set(true);
+        };
+        let (acked, ()) = tokio::join!(writes, pauses);
+        let records = read_all(&client, &at("paused")).await;
+        acked.check(1, &records);
+        assert_eq!(records.len(), acked.len());
+    });
+    assert!(novad.is_alive());
+}
+
+/// What a bucket verb has answered is there after a kill that follows at once, and what it has deleted is not.
+#[test]
+fn buckets_and_streams_outlive_a_kill_right_after_their_answer() {
+    let scratch = Scratch::new();
+    let mut novad = Novad::start(&scratch.join("data"), &[]);
+    within(60, async {
+        for round in 0..5 {
+            let name = client::BucketName::new(&format!("bucket-{round}")).expect("a name");
+            let spec = client::BucketSpec { name: name.clone(), ..tests::bucket() };
+            let made = novad.client().create_bucket(spec).await.expect("a bucket");
+            let key = client::Key::new("stream").expect("a key");
+            let address = client::Address { bucket: name.clone(), key };
+            let stream = novad.client().create_stream(&address, client::ConfigPatch::default()).await.expect("one");
+            novad.kill9();
+            novad.restart();
+            let client = novad.client();
+            assert_eq!(client.get_bucket(&name).await.expect("it is there").id, made.id);
+            assert_eq!(client.get_stream(&address).await.expect("it is there").stream_id, stream.stream_id);
+            client.delete_stream(&address).await.expect("a delete");
+            novad.kill9();
+            novad.restart();
+            let client = novad.client();
+            let gone = client.get_stream(&address).await.expect_err("it is deleted");
+            assert_eq!(gone.reason(), Reason::NotFound);
+            client.delete_bucket(&name).await.expect("it is empty");
+            novad.kill9();
+            novad.restart();
+            let gone = novad.client().get_bucket(&name).await.expect_err("it is deleted");
+            assert_eq!(gone.reason(), Reason::NotFound);
+        }
+        let page = novad.client().list_buckets("", 0).await.expect("a page");
+        assert!(page.buckets.is_empty(), "{page:?}");
+    });
+}
+
+/// The same call with the same key gets its first answer, also from the star that comes after the one that stored it.
+#[test]
+fn a_one_shot_under_its_key_is_stored_once_over_a_restart() {
+    let scratch = Scratch::new();
+    let mut novad = Novad::start(&scratch.join("data"), &[]);
+    within(60, async {
+        novad.client_with_bucket().await;
+        let with = |key| OneShot { idempotency_key: Some(key), ..OneShot::default() };
+        let first = novad.client().append_with(&at("once"), with(7), ["a"]).await.expect("an ack");
+        novad.client().append(&at("once"), ["between"]).await.expect("an ack");
+        novad.kill9();
+        novad.restart();
+        let client = novad.client();
+        let again = client.append_with(&at("once"), with(7), ["a"]).await.expect("its first answer");
+        assert_eq!((again.start, again.end), (first.start, first.end));
+        let other = client.append_with(&at("once"), with(7), ["b"]).await.expect_err("other bytes under the key");
+        assert!(!other.retryable(), "{other}");
+        client.append_with(&at("once"), with(8), ["c"]).await.expect("another key");
+        let bodies: Vec<String> = read_all(&client, &at("once")).await.iter().map(text).collect();
+        assert_eq!(bodies, ["a", "between", "c"]);
+    });
+}
