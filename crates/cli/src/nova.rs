@@ -14,6 +14,7 @@ mod read;
 mod record;
 mod row;
 mod shell;
+mod star;
 mod stream;
 
 use std::ffi::OsString;
@@ -106,6 +107,7 @@ async fn talk(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Trim(args) => stream::trim(args, &star).await,
         Command::Fence(args) => stream::fence(args, &star).await,
         Command::Token(args) => stream::token(args, &star).await,
+        Command::Star => star::show(&star).await,
         Command::Bench(_) | Command::Completions(_) | Command::Man(_) => Ok(()),
     }
 }

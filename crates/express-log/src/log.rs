@@ -62,7 +62,8 @@ impl Log {
     ) -> Result<Self, OpenError> {
         options.check()?;
         open::check(&recovered.ends, epoch)?;
-        let device = Disk::open(&recovered.dir, options.sync).await.map_err(OpenError::io("the self-test of the disk"))?;
+        let device =
+            Disk::open(&recovered.dir, options.sync).await.map_err(OpenError::io("the self-test of the disk"))?;
         remove_unfinished(&recovered)?;
         let calls = Calls::new(on_durable, on_fatal);
         let log = Self::open_on(device, options, recovered.ends, epoch, calls).await?;

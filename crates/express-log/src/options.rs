@@ -36,6 +36,9 @@ pub struct LogOptions {
     pub sync: SyncMode,
     /// Blank segments made ahead, besides the one that is kept back for control entries; 1 to 8.
     pub ready_segments: usize,
+    /// Blank segments made ahead while nothing is written, at least as many: zeroing them under load costs commits half
+    /// of the disk; 1 to 64.
+    pub idle_segments: usize,
     /// Writes a small commit in place, blocking the thread, when nothing is in flight.
     pub inline_commit: bool,
 }
@@ -51,6 +54,7 @@ impl Default for LogOptions {
             pending_bytes_max: 8 << 20,
             sync: SyncMode::Dsync,
             ready_segments: 1,
+            idle_segments: 4,
             inline_commit: false,
         }
     }
@@ -89,6 +93,7 @@ impl LogOptions {
         check("commit_start_bytes", self.commit_start_bytes as u64, 1, 1, self.commit_bytes_max as u64)?;
         check("commit_bytes_max", self.commit_bytes_max as u64, block, block, longest.min(2 << 20))?;
         check("pending_bytes_max", self.pending_bytes_max as u64, 1, 2 * longest, 1 << 30)?;
+        check("idle_segments", self.idle_segments as u64, 1, self.ready_segments as u64, 64)?;
         check("ready_segments", self.ready_segments as u64, 1, 1, 8)
     }
 }

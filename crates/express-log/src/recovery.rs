@@ -136,11 +136,7 @@ impl Recovery {
     ///
     /// # Errors
     /// [`RecoveryError::Io`] when a file cannot be read.
-    pub fn replay_epoch(
-        &mut self,
-        epoch: Epoch,
-        sink: &mut dyn FnMut(ReplayedEntry<'_>),
-    ) -> Result<(), RecoveryError> {
+    pub fn replay_epoch(&mut self, epoch: Epoch, sink: &mut dyn FnMut(ReplayedEntry<'_>)) -> Result<(), RecoveryError> {
         self.replay.replay_to(Some(epoch), sink).map_err(|source| io_error(&self.dir, source))
     }
 

@@ -36,9 +36,7 @@ impl HostFacts {
         Self {
             kernel: uname.release().to_string_lossy().into_owned(),
             machine: uname.machine().to_string_lossy().into_owned(),
-            cpu_model: fs::read_to_string("/proc/cpuinfo")
-                .ok()
-                .and_then(|text| cpu_model(&text)),
+            cpu_model: fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| cpu_model(&text)),
             cpus: cpus_allowed(),
             memory_bytes: memory_bytes(),
             disk: disk_facts(data).ok(),
@@ -53,9 +51,7 @@ pub fn cpus_allowed() -> Vec<usize> {
     let Ok(set) = rustix::thread::sched_getaffinity(None) else {
         return vec![0];
     };
-    let cpus: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU)
-        .filter(|cpu| set.is_set(*cpu))
-        .collect();
+    let cpus: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect();
     if cpus.is_empty() { vec![0] } else { cpus }
 }
 
@@ -65,11 +61,8 @@ fn memory_bytes() -> u64 {
 }
 
 fn cpu_model(cpuinfo: &str) -> Option<String> {
-    let line = cpuinfo
-        .lines()
-        .find(|line| line.starts_with("model name"))?;
-    line.split_once(':')
-        .map(|(_, model)| model.trim().to_owned())
+    let line = cpuinfo.lines().find(|line| line.starts_with("model name"))?;
+    line.split_once(':').map(|(_, model)| model.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -34,24 +34,13 @@ impl Plan {
     /// When `cpus` is empty: a running process has at least one.
     #[must_use]
     pub fn new(asked: u16, cpus: &[usize]) -> Self {
-        assert!(
-            !cpus.is_empty(),
-            "a running process may run on at least one CPU"
-        );
-        let shards = if asked == 0 {
-            (cpus.len() - 1).max(1)
-        } else {
-            usize::from(asked)
-        };
+        assert!(!cpus.is_empty(), "a running process may run on at least one CPU");
+        let shards = if asked == 0 { (cpus.len() - 1).max(1) } else { usize::from(asked) };
         let spare = cpus.len().saturating_sub(shards);
         let (spared, for_shards) = cpus.split_at(spare);
         Self {
             shard_cpus: for_shards.iter().copied().cycle().take(shards).collect(),
-            control_cpus: if spared.is_empty() {
-                cpus.to_vec()
-            } else {
-                spared.to_vec()
-            },
+            control_cpus: if spared.is_empty() { cpus.to_vec() } else { spared.to_vec() },
             shares_cores: spared.is_empty(),
         }
     }

@@ -39,8 +39,9 @@ table::settings! {
         /// Each costs a descriptor and a few KiB.
         connections_max: u32 = 4_096, 16 => 1_000_000;
         /// Batches that a session may have in flight, told to the client at the handshake. More
-        /// hide a long round trip, and cost memory on both sides.
-        append_window: u32 = wire::limits::APPEND_WINDOW_DEFAULT, 1 => 1_024;
+        /// hide a longer round trip; a stream remembers the answers of no more than 16, so that a
+        /// reconnect can resend them all without storing one twice.
+        append_window: u32 = wire::limits::APPEND_WINDOW_DEFAULT, 1 => 16;
         /// Silence on a connection after which the server pings, in milliseconds; after three of
         /// them unanswered it closes. Shorter finds dead peers sooner and wakes idle ones more.
         keepalive_ms: Millis = Millis::seconds(15), Millis::seconds(1) => Millis::seconds(600);

@@ -39,9 +39,7 @@ impl StartError {
     #[must_use]
     pub fn reason(&self) -> Reason {
         match self {
-            Self::LogRoom(_) | Self::Directory(DirectoryError::Full { .. }) => {
-                Reason::ResourceExhausted
-            }
+            Self::LogRoom(_) | Self::Directory(DirectoryError::Full { .. }) => Reason::ResourceExhausted,
             Self::IoUring(_) | Self::Limit(_) | Self::Directory(_) => Reason::FailedPrecondition,
         }
     }
@@ -95,17 +93,15 @@ impl fmt::Display for Notice {
                 "kernel {running} is older than {}: shards serve about half the load",
                 KernelRelease::COOP_TASKRUN
             ),
-            Self::CoresShared { shards, cpus } => write!(
-                f,
-                "{shards} shards on {cpus} CPUs share cores with each other or with the background"
-            ),
+            Self::CoresShared { shards, cpus } => {
+                write!(f, "{shards} shards on {cpus} CPUs share cores with each other or with the background")
+            }
             Self::FileSystemDoubtful { kind, why } => {
                 write!(f, "the data directory is on {kind}: {why}")
             }
-            Self::LogSmaller { asked, given } => write!(
-                f,
-                "each head log may take {given} of the disk, less than log.bytes_max = {asked}"
-            ),
+            Self::LogSmaller { asked, given } => {
+                write!(f, "each head log may take {given} of the disk, less than log.bytes_max = {asked}")
+            }
         }
     }
 }
@@ -128,10 +124,7 @@ pub struct Prepared {
 ///
 /// `held_bytes` tells how many bytes of the directory are head logs already; it is asked once the
 /// lock is held.
-pub fn prepare(
-    settings: &Settings,
-    held_bytes: impl FnOnce(&DataDirectory) -> u64,
-) -> Result<Prepared, StartError> {
+pub fn prepare(settings: &Settings, held_bytes: impl FnOnce(&DataDirectory) -> u64) -> Result<Prepared, StartError> {
     host::io_uring_allowed()?;
     limits::ensure_memlock()?;
     let cpus = host::cpus_allowed();
@@ -142,32 +135,18 @@ pub fn prepare(
 
     let mut notices = kernel_notices();
     if plan.shares_cores() {
-        notices.push(Notice::CoresShared {
-            shards,
-            cpus: cpus.len(),
-        });
+        notices.push(Notice::CoresShared { shards, cpus: cpus.len() });
     }
     if let Fitness::Doubtful(why) = data.file_system().fitness() {
-        notices.push(Notice::FileSystemDoubtful {
-            kind: data.file_system(),
-            why,
-        });
+        notices.push(Notice::FileSystemDoubtful { kind: data.file_system(), why });
     }
     let room = Bytes::new(data.free_bytes()?.saturating_add(held_bytes(&data)));
     let log_bytes_max = plan::log_bytes_max(&settings.log, shards, room)?;
     if log_bytes_max.get() + settings.log.segment_bytes.get() <= settings.log.bytes_max.get() {
         let asked = settings.log.bytes_max;
-        notices.push(Notice::LogSmaller {
-            asked,
-            given: log_bytes_max,
-        });
+        notices.push(Notice::LogSmaller { asked, given: log_bytes_max });
     }
-    Ok(Prepared {
-        plan,
-        data,
-        log_bytes_max,
-        notices,
-    })
+    Ok(Prepared { plan, data, log_bytes_max, notices })
 }
 
 fn kernel_notices() -> Vec<Notice> {

@@ -8,20 +8,8 @@ use std::time::Duration;
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 
-const BYTE_UNITS: [(&str, u64); 5] = [
-    ("TiB", 1 << 40),
-    ("GiB", 1 << 30),
-    ("MiB", 1 << 20),
-    ("KiB", 1 << 10),
-    ("B", 1),
-];
-const MILLI_UNITS: [(&str, u64); 5] = [
-    ("d", 86_400_000),
-    ("h", 3_600_000),
-    ("m", 60_000),
-    ("s", 1_000),
-    ("ms", 1),
-];
+const BYTE_UNITS: [(&str, u64); 5] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+const MILLI_UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 /// A number of bytes. Written as a plain integer or with a binary unit: `4096`, `64MiB`, `1 GiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -157,52 +145,28 @@ pub enum UnitError {
 }
 
 /// Writes `value` in the largest unit that divides it, so that it reads back as exactly itself.
-fn write_exact(
-    f: &mut fmt::Formatter<'_>,
-    value: u64,
-    units: &[(&str, u64)],
-    smallest: &str,
-) -> fmt::Result {
-    let fitting = units
-        .iter()
-        .find(|(_, scale)| value >= *scale && value.is_multiple_of(*scale));
+fn write_exact(f: &mut fmt::Formatter<'_>, value: u64, units: &[(&str, u64)], smallest: &str) -> fmt::Result {
+    let fitting = units.iter().find(|(_, scale)| value >= *scale && value.is_multiple_of(*scale));
     let (unit, scale) = fitting.copied().unwrap_or((smallest, 1));
     f.pad(&format!("{}{unit}", value / scale))
 }
 
 fn parse(text: &str, units: &[(&str, u64)]) -> Result<u64, UnitError> {
     let trimmed = text.trim();
-    let digits_end = trimmed
-        .find(|c: char| !c.is_ascii_digit())
-        .unwrap_or(trimmed.len());
+    let digits_end = trimmed.find(|c: char| !c.is_ascii_digit()).unwrap_or(trimmed.len());
     let (digits, rest) = trimmed.split_at(digits_end);
-    let number: u64 = digits.parse().map_err(|source| UnitError::Number {
-        text: text.to_owned(),
-        source,
-    })?;
+    let number: u64 = digits.parse().map_err(|source| UnitError::Number { text: text.to_owned(), source })?;
     let unit = rest.trim();
     let scale = if unit.is_empty() {
         1
     } else {
-        let known = units
-            .iter()
-            .find(|(name, _)| name.eq_ignore_ascii_case(unit));
-        known
-            .map(|(_, scale)| *scale)
-            .ok_or_else(|| UnitError::Unit {
-                unit: unit.to_owned(),
-                known: units
-                    .iter()
-                    .map(|(name, _)| *name)
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            })?
+        let known = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit));
+        known.map(|(_, scale)| *scale).ok_or_else(|| UnitError::Unit {
+            unit: unit.to_owned(),
+            known: units.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", "),
+        })?
     };
-    number
-        .checked_mul(scale)
-        .ok_or_else(|| UnitError::Overflow {
-            text: text.to_owned(),
-        })
+    number.checked_mul(scale).ok_or_else(|| UnitError::Overflow { text: text.to_owned() })
 }
 
 #[cfg(test)]

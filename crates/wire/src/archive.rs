@@ -33,8 +33,7 @@ where
 pub(crate) fn get<T>(bytes: &[u8]) -> Result<T, NotAnArchive>
 where
     T: Archive,
-    T::Archived:
-        for<'a> CheckBytes<HighValidator<'a, Failure>> + Deserialize<T, HighDeserializer<Failure>>,
+    T::Archived: for<'a> CheckBytes<HighValidator<'a, Failure>> + Deserialize<T, HighDeserializer<Failure>>,
 {
     rkyv::from_bytes::<T, Failure>(bytes).map_err(|Failure| NotAnArchive)
 }

@@ -7,8 +7,7 @@
 use crate::archive;
 use crate::crc::crc32c;
 use crate::limits::{
-    BATCH_BYTES_MAX, BATCH_CONTENT_BYTES_MAX, BATCH_RECORDS_MAX, RECORD_CONTENT_BYTES_MAX,
-    RECORD_HEADERS_MAX,
+    BATCH_BYTES_MAX, BATCH_CONTENT_BYTES_MAX, BATCH_RECORDS_MAX, RECORD_CONTENT_BYTES_MAX, RECORD_HEADERS_MAX,
 };
 use crate::reason::Reason;
 use crate::refusal::Refusal;
@@ -36,17 +35,13 @@ pub enum BatchError {
         records: usize,
     },
     /// Too much content in all.
-    #[error(
-        "the batch has {bytes} bytes of content: at most {BATCH_CONTENT_BYTES_MAX} are allowed"
-    )]
+    #[error("the batch has {bytes} bytes of content: at most {BATCH_CONTENT_BYTES_MAX} are allowed")]
     Content {
         /// How many.
         bytes: usize,
     },
     /// Too much content in one record.
-    #[error(
-        "record {record} has {bytes} bytes of content: at most {RECORD_CONTENT_BYTES_MAX} are allowed"
-    )]
+    #[error("record {record} has {bytes} bytes of content: at most {RECORD_CONTENT_BYTES_MAX} are allowed")]
     RecordContent {
         /// Its place in the batch.
         record: usize,
@@ -80,9 +75,7 @@ pub enum BatchError {
         bytes: usize,
     },
     /// The sum doesn't match.
-    #[error(
-        "the batch is damaged: its checksum is {expected:08x}, its bytes sum to {computed:08x}"
-    )]
+    #[error("the batch is damaged: its checksum is {expected:08x}, its bytes sum to {computed:08x}")]
     Checksum {
         /// What was sent along.
         expected: u32,
@@ -102,9 +95,7 @@ impl BatchError {
     #[must_use]
     pub const fn reason(&self) -> Reason {
         match self {
-            Self::Content { .. } | Self::RecordContent { .. } | Self::Encoded { .. } => {
-                Reason::TooLarge
-            }
+            Self::Content { .. } | Self::RecordContent { .. } | Self::Encoded { .. } => Reason::TooLarge,
             Self::Records { records } if *records > 0 => Reason::TooLarge,
             _ => Reason::Invalid,
         }
@@ -218,19 +209,13 @@ pub fn check_record<N: AsRef<[u8]>, V: AsRef<[u8]>>(
     headers: &[(N, V)],
     body: &[u8],
 ) -> Result<usize, BatchError> {
-    let header_bytes: usize = headers
-        .iter()
-        .map(|(n, v)| n.as_ref().len() + v.as_ref().len())
-        .sum();
+    let header_bytes: usize = headers.iter().map(|(n, v)| n.as_ref().len() + v.as_ref().len()).sum();
     let bytes = header_bytes + body.len();
     if bytes > RECORD_CONTENT_BYTES_MAX {
         return Err(BatchError::RecordContent { record, bytes });
     }
     if headers.len() > RECORD_HEADERS_MAX {
-        return Err(BatchError::Headers {
-            record,
-            headers: headers.len(),
-        });
+        return Err(BatchError::Headers { record, headers: headers.len() });
     }
     if headers.iter().any(|(name, _)| name.as_ref().is_empty()) {
         return Err(BatchError::EmptyHeaderName { record });
@@ -282,10 +267,7 @@ impl<'a> VerifiedBatch<'a> {
         }
         let computed = crc32c(bytes);
         if computed != crc {
-            return Err(BatchError::Checksum {
-                expected: crc,
-                computed,
-            });
+            return Err(BatchError::Checksum { expected: crc, computed });
         }
         Self::summed(bytes, crc)
     }
@@ -295,8 +277,8 @@ impl<'a> VerifiedBatch<'a> {
     /// # Errors
     /// [`BatchError`] of the first thing that is wrong.
     pub fn summed(bytes: &'a [u8], crc: u32) -> Result<Self, BatchError> {
-        let columns = archive::view::<ArchivedColumns>(bytes)
-            .map_err(|_| BatchError::Malformed { what: "its archive" })?;
+        let columns =
+            archive::view::<ArchivedColumns>(bytes).map_err(|_| BatchError::Malformed { what: "its archive" })?;
         check_columns(columns)?;
         Ok(Self { bytes, crc, columns })
     }
@@ -326,10 +308,7 @@ impl<'a> VerifiedBatch<'a> {
     /// Its content, in bytes.
     #[must_use]
     #[inline]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "at most BATCH_CONTENT_BYTES_MAX"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "at most BATCH_CONTENT_BYTES_MAX")]
     pub fn content_bytes(&self) -> u32 {
         self.columns.payload.len() as u32
     }
@@ -351,12 +330,7 @@ impl<'a> VerifiedBatch<'a> {
 
     /// Its records in order.
     pub fn iter(&self) -> RecordViews<'a> {
-        RecordViews {
-            columns: self.columns,
-            record: 0,
-            lens_at: 0,
-            content_at: 0,
-        }
+        RecordViews { columns: self.columns, record: 0, lens_at: 0, content_at: 0 }
     }
 }
 
@@ -376,19 +350,13 @@ fn check_columns(columns: &ArchivedColumns) -> Result<(), BatchError> {
         return Err(BatchError::Records { records });
     }
     if columns.payload.len() > BATCH_CONTENT_BYTES_MAX {
-        return Err(BatchError::Content {
-            bytes: columns.payload.len(),
-        });
+        return Err(BatchError::Content { bytes: columns.payload.len() });
     }
     if !columns.stamps.is_empty() && columns.stamps.len() != records {
         return malformed("its stamps are not one a record");
     }
     let mut content_at = 0;
-    for end in columns
-        .content_ends
-        .iter()
-        .map(|end| end.to_native() as usize)
-    {
+    for end in columns.content_ends.iter().map(|end| end.to_native() as usize) {
         if end < content_at {
             return malformed("a record ends before it starts");
         }
@@ -398,11 +366,7 @@ fn check_columns(columns: &ArchivedColumns) -> Result<(), BatchError> {
         return malformed("its records don't fill its payload");
     }
     if columns.header_counts.is_empty() {
-        return if columns.header_lens.is_empty() {
-            Ok(())
-        } else {
-            malformed("it has lengths of no header")
-        };
+        return if columns.header_lens.is_empty() { Ok(()) } else { malformed("it has lengths of no header") };
     }
     check_headers(columns)
 }
@@ -412,17 +376,9 @@ fn check_headers(columns: &ArchivedColumns) -> Result<(), BatchError> {
     if columns.header_counts.len() != columns.content_ends.len() {
         return malformed("its header counts are not one a record");
     }
-    let mut lens = columns
-        .header_lens
-        .iter()
-        .map(|len| len.to_native() as usize);
+    let mut lens = columns.header_lens.iter().map(|len| len.to_native() as usize);
     let mut content_at = 0;
-    for (record, headers) in columns
-        .header_counts
-        .iter()
-        .map(|count| usize::from(*count))
-        .enumerate()
-    {
+    for (record, headers) in columns.header_counts.iter().map(|count| usize::from(*count)).enumerate() {
         if headers > RECORD_HEADERS_MAX {
             return Err(BatchError::Headers { record, headers });
         }
@@ -442,11 +398,7 @@ fn check_headers(columns: &ArchivedColumns) -> Result<(), BatchError> {
         }
         content_at = end;
     }
-    if lens.next().is_some() {
-        malformed("it has more header lengths than headers")
-    } else {
-        Ok(())
-    }
+    if lens.next().is_some() { malformed("it has more header lengths than headers") } else { Ok(()) }
 }
 
 /// One record of a batch, in place.
@@ -494,26 +446,15 @@ impl<'a> Iterator for RecordViews<'a> {
     fn next(&mut self) -> Option<RecordView<'a>> {
         let columns = self.columns;
         let end = columns.content_ends.get(self.record)?.to_native() as usize;
-        let headers = columns
-            .header_counts
-            .get(self.record)
-            .map_or(0, |count| usize::from(*count));
+        let headers = columns.header_counts.get(self.record).map_or(0, |count| usize::from(*count));
         let lens = &columns.header_lens[self.lens_at..self.lens_at + 2 * headers];
         let header_bytes: usize = lens.iter().map(|len| len.to_native() as usize).sum();
         let (headers, body) = columns.payload[self.content_at..end].split_at(header_bytes);
-        let stamp = columns
-            .stamps
-            .get(self.record)
-            .map(|stamp| stamp.to_native());
+        let stamp = columns.stamps.get(self.record).map(|stamp| stamp.to_native());
         self.record += 1;
         self.lens_at += lens.len();
         self.content_at = end;
-        Some(RecordView {
-            timestamp_ms: stamp.filter(|stamp| *stamp != NO_STAMP),
-            body,
-            headers,
-            lens,
-        })
+        Some(RecordView { timestamp_ms: stamp.filter(|stamp| *stamp != NO_STAMP), body, headers, lens })
     }
 }
 

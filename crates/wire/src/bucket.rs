@@ -79,24 +79,15 @@ impl BucketSpec {
     pub fn check(&self) -> Result<(), Refusal> {
         let texts = [
             ("location", &self.location, LOCATION_BYTES_MAX),
-            (
-                "creation_token",
-                &self.creation_token,
-                CREATION_TOKEN_BYTES_MAX,
-            ),
+            ("creation_token", &self.creation_token, CREATION_TOKEN_BYTES_MAX),
         ];
         for (what, text, bytes_max) in texts {
             if text.len() > bytes_max {
                 let bytes = text.len();
-                return Err(Refusal::invalid(format!(
-                    "{what} has {bytes} bytes: at most {bytes_max} are allowed"
-                )));
+                return Err(Refusal::invalid(format!("{what} has {bytes} bytes: at most {bytes_max} are allowed")));
             }
         }
-        self.defaults
-            .apply(&StreamConfig::default())
-            .check()
-            .map_err(Refusal::from)
+        self.defaults.apply(&StreamConfig::default()).check().map_err(Refusal::from)
     }
 }
 
@@ -122,12 +113,8 @@ impl BucketPatch {
     #[must_use]
     pub fn apply(&self, bucket: &Bucket) -> Bucket {
         Bucket {
-            create_stream_on_append: self
-                .create_stream_on_append
-                .unwrap_or(bucket.create_stream_on_append),
-            create_stream_on_read: self
-                .create_stream_on_read
-                .unwrap_or(bucket.create_stream_on_read),
+            create_stream_on_append: self.create_stream_on_append.unwrap_or(bucket.create_stream_on_append),
+            create_stream_on_read: self.create_stream_on_read.unwrap_or(bucket.create_stream_on_read),
             defaults: self.defaults.apply(&bucket.defaults),
             ..bucket.clone()
         }
@@ -162,9 +149,7 @@ pub enum BucketDecodeError {
         found: u16,
     },
     /// The sum doesn't match.
-    #[error(
-        "the bucket row is damaged: its checksum is {found:08x}, its bytes sum to {computed:08x}"
-    )]
+    #[error("the bucket row is damaged: its checksum is {found:08x}, its bytes sum to {computed:08x}")]
     Checksum {
         /// What stands in the row.
         found: u32,
@@ -235,11 +220,7 @@ impl Bucket {
             defaults: StreamConfig::from_bytes(&row.defaults)?,
             creation_token: text(row.creation_token)?,
             created_at_ms: row.created_at_ms,
-            state: if row.flags & FLAG_DELETING == 0 {
-                BucketState::Live
-            } else {
-                BucketState::Deleting
-            },
+            state: if row.flags & FLAG_DELETING == 0 { BucketState::Live } else { BucketState::Deleting },
         })
     }
 
@@ -272,8 +253,7 @@ impl Bucket {
         if found != computed {
             return Err(BucketDecodeError::Checksum { found, computed });
         }
-        let row = archive::get::<BucketRow>(&bytes[HEAD_BYTES..])
-            .map_err(|_| BucketDecodeError::Archive)?;
+        let row = archive::get::<BucketRow>(&bytes[HEAD_BYTES..]).map_err(|_| BucketDecodeError::Archive)?;
         Self::from_row(row)
     }
 }

@@ -138,10 +138,7 @@ impl Default for StreamConfig {
         Self {
             class: Class::Standard,
             producer_policy: ProducerPolicy::Any,
-            timestamping: Timestamping {
-                mode: TimestampingMode::ClientPrefer,
-                uncapped: false,
-            },
+            timestamping: Timestamping { mode: TimestampingMode::ClientPrefer, uncapped: false },
             retention: Retention::default(),
             batch: BatchPolicy::default(),
             throughput_max_bytes_per_second: 0,
@@ -190,9 +187,7 @@ impl StreamConfig {
     /// [`ConfigError::UncappedWithAge`].
     pub fn check(&self) -> Result<(), ConfigError> {
         if self.timestamping.uncapped && self.retention.max_age_ms > 0 {
-            return Err(ConfigError::UncappedWithAge {
-                max_age_ms: self.retention.max_age_ms,
-            });
+            return Err(ConfigError::UncappedWithAge { max_age_ms: self.retention.max_age_ms });
         }
         Ok(())
     }
@@ -200,13 +195,7 @@ impl StreamConfig {
     /// Whether a change from `self` to `to` concerns what the leader holds for its tenure, so that the stream is handed off.
     #[must_use]
     pub fn needs_hand_off(&self, to: &Self) -> bool {
-        Self {
-            retention: Retention::default(),
-            ..*self
-        } != Self {
-            retention: Retention::default(),
-            ..*to
-        }
+        Self { retention: Retention::default(), ..*self } != Self { retention: Retention::default(), ..*to }
     }
 
     /// Its bytes: class, policy, mode, uncapped, then little-endian batch bytes, records and delay (u32), age,
@@ -232,10 +221,7 @@ impl StreamConfig {
     /// # Errors
     /// [`ConfigError::Bytes`] at the first byte that is none of a known choice.
     pub fn from_bytes(bytes: &[u8; CONFIG_BYTES]) -> Result<Self, ConfigError> {
-        let bad = |at: usize| ConfigError::Bytes {
-            at,
-            value: bytes[at],
-        };
+        let bad = |at: usize| ConfigError::Bytes { at, value: bytes[at] };
         if bytes[3] > 1 {
             return Err(bad(3));
         }
@@ -251,10 +237,7 @@ impl StreamConfig {
                 max_records: u32_at(bytes, 8),
                 max_delay_ms: u32_at(bytes, 12),
             },
-            retention: Retention {
-                max_age_ms: u64_at(bytes, 16),
-                max_bytes: u64_at(bytes, 24),
-            },
+            retention: Retention { max_age_ms: u64_at(bytes, 16), max_bytes: u64_at(bytes, 24) },
             throughput_max_bytes_per_second: u64_at(bytes, 32),
         })
     }
@@ -297,17 +280,11 @@ impl ConfigPatch {
             producer_policy: self.producer_policy.unwrap_or(config.producer_policy),
             timestamping: Timestamping {
                 mode: self.timestamping_mode.unwrap_or(config.timestamping.mode),
-                uncapped: self
-                    .timestamping_uncapped
-                    .unwrap_or(config.timestamping.uncapped),
+                uncapped: self.timestamping_uncapped.unwrap_or(config.timestamping.uncapped),
             },
             retention: Retention {
-                max_age_ms: self
-                    .retention_max_age_ms
-                    .unwrap_or(config.retention.max_age_ms),
-                max_bytes: self
-                    .retention_max_bytes
-                    .unwrap_or(config.retention.max_bytes),
+                max_age_ms: self.retention_max_age_ms.unwrap_or(config.retention.max_age_ms),
+                max_bytes: self.retention_max_bytes.unwrap_or(config.retention.max_bytes),
             },
             batch: BatchPolicy {
                 max_bytes: self.batch_max_bytes.unwrap_or(config.batch.max_bytes),
@@ -330,9 +307,7 @@ impl ConfigPatch {
             batch_max_bytes: self.batch_max_bytes.filter(|v| *v > 0),
             batch_max_records: self.batch_max_records.filter(|v| *v > 0),
             batch_max_delay_ms: self.batch_max_delay_ms.filter(|v| *v > 0),
-            throughput_max_bytes_per_second: self
-                .throughput_max_bytes_per_second
-                .filter(|v| *v > 0),
+            throughput_max_bytes_per_second: self.throughput_max_bytes_per_second.filter(|v| *v > 0),
             ..*self
         };
         without_zeroes.apply(defaults)
@@ -354,11 +329,7 @@ impl ConfigPatch {
             self.batch_max_delay_ms.is_some(),
             self.throughput_max_bytes_per_second.is_some(),
         ];
-        let mask = set
-            .iter()
-            .enumerate()
-            .map(|(bit, set)| u32::from(*set) << bit)
-            .sum();
+        let mask = set.iter().enumerate().map(|(bit, set)| u32::from(*set) << bit).sum();
         let mut out = [0; PATCH_BYTES];
         put_u32(&mut out, 0, mask);
         out[4..].copy_from_slice(&self.apply(&StreamConfig::default()).to_bytes());
@@ -372,10 +343,7 @@ impl ConfigPatch {
     pub fn from_bytes(bytes: &[u8; PATCH_BYTES]) -> Result<Self, ConfigError> {
         let mask = u32_at(bytes, 0);
         if mask >> 10 != 0 {
-            return Err(ConfigError::Bytes {
-                at: 1,
-                value: bytes[1],
-            });
+            return Err(ConfigError::Bytes { at: 1, value: bytes[1] });
         }
         let config = StreamConfig::from_bytes(&crate::bytes::array(bytes, 4))?;
         let set = |bit: u32| mask >> bit & 1 == 1;
@@ -389,8 +357,7 @@ impl ConfigPatch {
             batch_max_bytes: set(6).then_some(config.batch.max_bytes),
             batch_max_records: set(7).then_some(config.batch.max_records),
             batch_max_delay_ms: set(8).then_some(config.batch.max_delay_ms),
-            throughput_max_bytes_per_second: set(9)
-                .then_some(config.throughput_max_bytes_per_second),
+            throughput_max_bytes_per_second: set(9).then_some(config.throughput_max_bytes_per_second),
         })
     }
 }

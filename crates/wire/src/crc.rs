@@ -5,10 +5,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 /// The CRC-32C (Castagnoli, RFC 3720 appendix B.4) of `bytes`.
 #[must_use]
 #[inline]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "the library answers a 32-bit sum in 64 bits"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "the library answers a 32-bit sum in 64 bits")]
 pub fn crc32c(bytes: &[u8]) -> u32 {
     checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }

@@ -81,9 +81,7 @@ pub enum EntryError {
         found: u8,
     },
     /// A sum that doesn't match.
-    #[error(
-        "the {what} of an entry is damaged: its checksum is {found:08x}, its bytes sum to {computed:08x}"
-    )]
+    #[error("the {what} of an entry is damaged: its checksum is {found:08x}, its bytes sum to {computed:08x}")]
     Checksum {
         /// Which part.
         what: &'static str,
@@ -165,9 +163,7 @@ impl Stamping {
         if batch.has_no_stamps() {
             return self.effective(None, self.previous_ms);
         }
-        (0..batch.records()).fold(self.previous_ms, |previous, record| {
-            self.effective(batch.stamp(record), previous)
-        })
+        (0..batch.records()).fold(self.previous_ms, |previous, record| self.effective(batch.stamp(record), previous))
     }
 }
 
@@ -237,9 +233,7 @@ impl Effect {
     /// [`EntryError`] when they are none.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, EntryError> {
         match bytes.split_first() {
-            Some((&EFFECT_TOKEN, token)) => {
-                Ok(Self::InstallToken(FencingToken::from_bytes(token)?))
-            }
+            Some((&EFFECT_TOKEN, token)) => Ok(Self::InstallToken(FencingToken::from_bytes(token)?)),
             Some((&EFFECT_TRIM, to)) if to.len() == 8 => Ok(Self::Trim(SeqNum::new(u64_at(to, 0)))),
             _ => Err(EntryError::Length { what: "its effect" }),
         }
@@ -259,11 +253,7 @@ pub const fn batch_entry_bytes(batch_bytes: usize) -> usize {
 /// When `out` has another length.
 #[inline]
 pub fn encode_batch(head: &BatchHead, batch: &[u8], out: &mut [u8]) {
-    assert_eq!(
-        out.len(),
-        batch_entry_bytes(batch.len()),
-        "room for exactly this entry"
-    );
+    assert_eq!(out.len(), batch_entry_bytes(batch.len()), "room for exactly this entry");
     encode_head(head, batch.len(), &[], out);
     out[BATCH_HEAD_BYTES..].copy_from_slice(batch);
 }
@@ -280,10 +270,7 @@ pub fn encode_batch_with(head: &BatchHead, batch: &[u8], effect: &Effect) -> Vec
 }
 
 #[inline]
-#[expect(
-    clippy::cast_possible_truncation,
-    reason = "callers hold batches of at most BATCH_BYTES_MAX"
-)]
+#[expect(clippy::cast_possible_truncation, reason = "callers hold batches of at most BATCH_BYTES_MAX")]
 fn encode_head(head: &BatchHead, batch_bytes: usize, effect: &[u8], out: &mut [u8]) {
     let flag = |set: bool, bit: u8| if set { bit } else { 0 };
     let entry_bytes = out.len() as u32;
@@ -352,10 +339,7 @@ impl<'a> Entry<'a> {
     /// # Errors
     /// [`EntryError`] of the first thing that is wrong.
     pub fn decode(bytes: &'a [u8]) -> Result<(Self, usize), EntryError> {
-        let short = |bytes_needed| EntryError::Short {
-            bytes: bytes.len(),
-            bytes_needed,
-        };
+        let short = |bytes_needed| EntryError::Short { bytes: bytes.len(), bytes_needed };
         if bytes.len() < VERB_HEAD_BYTES + SUM_BYTES {
             return Err(short(VERB_HEAD_BYTES + SUM_BYTES));
         }
@@ -364,11 +348,7 @@ impl<'a> Entry<'a> {
         if entry_bytes < VERB_HEAD_BYTES + SUM_BYTES {
             return Err(EntryError::Length { what: "its own" });
         }
-        let decoded = if entry[0] == KIND_BATCH {
-            decode_batch(entry)?
-        } else {
-            decode_verb(entry)?
-        };
+        let decoded = if entry[0] == KIND_BATCH { decode_batch(entry)? } else { decode_verb(entry)? };
         Ok((decoded, entry_bytes))
     }
 
@@ -383,30 +363,17 @@ impl<'a> Entry<'a> {
 }
 
 fn check(what: &'static str, found: u32, computed: u32) -> Result<(), EntryError> {
-    if found == computed {
-        Ok(())
-    } else {
-        Err(EntryError::Checksum {
-            what,
-            found,
-            computed,
-        })
-    }
+    if found == computed { Ok(()) } else { Err(EntryError::Checksum { what, found, computed }) }
 }
 
 fn decode_batch(entry: &[u8]) -> Result<Entry<'_>, EntryError> {
     if entry.len() < BATCH_HEAD_BYTES {
-        return Err(EntryError::Short {
-            bytes: entry.len(),
-            bytes_needed: BATCH_HEAD_BYTES,
-        });
+        return Err(EntryError::Short { bytes: entry.len(), bytes_needed: BATCH_HEAD_BYTES });
     }
     check("head", u32_at(entry, 108), crc32c(&entry[..108]))?;
     let (batch_bytes, effect_bytes) = (u32_at(entry, 92) as usize, u32_at(entry, 100) as usize);
     if entry.len() != BATCH_HEAD_BYTES + batch_bytes + effect_bytes {
-        return Err(EntryError::Length {
-            what: "batch and effect",
-        });
+        return Err(EntryError::Length { what: "batch and effect" });
     }
     let (batch, effect) = entry[BATCH_HEAD_BYTES..].split_at(batch_bytes);
     let effect = if effect.is_empty() {
@@ -435,11 +402,7 @@ fn decode_batch(entry: &[u8]) -> Result<Entry<'_>, EntryError> {
         session_epoch: u32_at(entry, 88),
         batch_crc: u32_at(entry, 96),
     };
-    Ok(Entry::Batch {
-        head,
-        batch,
-        effect,
-    })
+    Ok(Entry::Batch { head, batch, effect })
 }
 
 #[cfg(test)]

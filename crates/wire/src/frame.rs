@@ -183,9 +183,7 @@ pub enum FrameError {
         found: u8,
     },
     /// The header is damaged.
-    #[error(
-        "the frame header is damaged: its checksum is {found:08x}, its bytes sum to {computed:08x}"
-    )]
+    #[error("the frame header is damaged: its checksum is {found:08x}, its bytes sum to {computed:08x}")]
     HeaderChecksum {
         /// What stands there.
         found: u32,
@@ -265,24 +263,12 @@ impl Header {
         }
         let (body_bytes, head_bytes) = (u32_at(bytes, 16), u32_at(bytes, 20));
         if body_bytes as usize > body_bytes_max {
-            return Err(FrameError::BodyLength {
-                bytes: body_bytes,
-                bytes_max: body_bytes_max,
-            });
+            return Err(FrameError::BodyLength { bytes: body_bytes, bytes_max: body_bytes_max });
         }
         if head_bytes > body_bytes {
-            return Err(FrameError::HeadLength {
-                head_bytes,
-                body_bytes,
-            });
+            return Err(FrameError::HeadLength { head_bytes, body_bytes });
         }
-        Ok(Self {
-            kind,
-            correlation: u64_at(bytes, 8),
-            body_bytes,
-            head_bytes,
-            head_crc: u32_at(bytes, 24),
-        })
+        Ok(Self { kind, correlation: u64_at(bytes, 8), body_bytes, head_bytes, head_crc: u32_at(bytes, 24) })
     }
 
     /// Splits a whole body into head and payload, the head checked.
@@ -298,11 +284,7 @@ impl Header {
         let (head, payload) = body.split_at(self.head_bytes as usize);
         let computed = crc32c(head);
         if computed != self.head_crc {
-            return Err(FrameError::HeadChecksum {
-                kind: self.kind,
-                found: self.head_crc,
-                computed,
-            });
+            return Err(FrameError::HeadChecksum { kind: self.kind, found: self.head_crc, computed });
         }
         Ok((head, payload))
     }
@@ -334,10 +316,7 @@ pub struct Open {
 pub fn begin(out: &mut Vec<u8>) -> Open {
     let start = out.len();
     out.resize(start + HEADER_BYTES, 0);
-    Open {
-        start,
-        head_end: None,
-    }
+    Open { start, head_end: None }
 }
 
 impl Open {
@@ -356,9 +335,7 @@ impl Open {
     pub fn end(self, kind: Kind, correlation: u64, out: &mut [u8]) {
         let body_start = self.start + HEADER_BYTES;
         let head_end = self.head_end.unwrap_or(out.len());
-        let len = |bytes: usize| {
-            u32::try_from(bytes).unwrap_or_else(|_| panic!("a frame body of {bytes} bytes"))
-        };
+        let len = |bytes: usize| u32::try_from(bytes).unwrap_or_else(|_| panic!("a frame body of {bytes} bytes"));
         let header = Header {
             kind,
             correlation,
@@ -404,25 +381,15 @@ pub struct Frame<'a> {
 #[inline]
 pub fn next(bytes: &[u8], body_bytes_max: usize) -> Result<Next<'_>, FrameError> {
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
-        return Ok(Next::Short {
-            bytes_needed: HEADER_BYTES,
-        });
+        return Ok(Next::Short { bytes_needed: HEADER_BYTES });
     };
     let header = Header::decode(header, body_bytes_max)?;
     let frame_bytes = HEADER_BYTES + header.body_bytes as usize;
     let Some(body) = bytes.get(HEADER_BYTES..frame_bytes) else {
-        return Ok(Next::Short {
-            bytes_needed: frame_bytes,
-        });
+        return Ok(Next::Short { bytes_needed: frame_bytes });
     };
     let (head, payload) = header.split(body)?;
-    Ok(Next::Frame(Frame {
-        kind: header.kind,
-        correlation: header.correlation,
-        head,
-        payload,
-        frame_bytes,
-    }))
+    Ok(Next::Frame(Frame { kind: header.kind, correlation: header.correlation, head, payload, frame_bytes }))
 }
 
 #[cfg(test)]

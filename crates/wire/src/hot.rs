@@ -45,12 +45,7 @@ impl AppendHead {
         let mut out = [0; APPEND_HEAD_BYTES];
         let flag = |set: bool, bit: u32| if set { bit } else { 0 };
         put_u32(&mut out, 0, self.session);
-        put_u32(
-            &mut out,
-            4,
-            flag(self.match_seq_num.is_some(), APPEND_CONDITIONAL)
-                | flag(self.resent, APPEND_RESENT),
-        );
+        put_u32(&mut out, 4, flag(self.match_seq_num.is_some(), APPEND_CONDITIONAL) | flag(self.resent, APPEND_RESENT));
         put_u64(&mut out, 8, self.no.get());
         put_u64(&mut out, 16, self.match_seq_num.unwrap_or_default().get());
         put_u32(&mut out, 24, self.batch_crc);
@@ -96,10 +91,7 @@ impl Ack {
     #[must_use]
     #[inline]
     pub fn end(&self) -> Position {
-        Position::new(
-            self.start.seq_num.after(u64::from(self.records)),
-            self.last_ms,
-        )
+        Position::new(self.start.seq_num.after(u64::from(self.records)), self.last_ms)
     }
 }
 
@@ -162,9 +154,7 @@ impl AckWriter {
     /// When no group is begun, or it has more than 65 535 acks.
     #[inline]
     pub fn end_group(&mut self, tail: Position, out: &mut [u8]) {
-        let Some(at) = self.group_at.take() else {
-            panic!("a group is begun")
-        };
+        let Some(at) = self.group_at.take() else { panic!("a group is begun") };
         let acks = (out.len() - at - GROUP_BYTES) / ACK_BYTES;
         let count = u16::try_from(acks).unwrap_or_else(|_| panic!("{acks} acks in a group"));
         put_u16(out, at + 6, count);
@@ -192,19 +182,12 @@ pub fn walk_acks(mut head: &[u8], mut on_ack: impl FnMut(&AckGroup, Ack)) -> Res
             count: u16_at(group, 6),
             tail: Position::new(SeqNum::new(u64_at(group, 8)), i64_at(group, 16)),
         };
-        let (acks, rest) = rest
-            .split_at_checked(usize::from(group.count) * ACK_BYTES)
-            .ok_or(BadHead)?;
+        let (acks, rest) = rest.split_at_checked(usize::from(group.count) * ACK_BYTES).ok_or(BadHead)?;
         for ack in acks.chunks_exact(ACK_BYTES) {
             let start = Position::new(SeqNum::new(u64_at(ack, 8)), i64_at(ack, 16));
             on_ack(
                 &group,
-                Ack {
-                    no: BatchNo::new(u64_at(ack, 0)),
-                    start,
-                    records: u32_at(ack, 32),
-                    last_ms: i64_at(ack, 24),
-                },
+                Ack { no: BatchNo::new(u64_at(ack, 0)), start, records: u32_at(ack, 32), last_ms: i64_at(ack, 24) },
             );
         }
         head = rest;

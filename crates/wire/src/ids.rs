@@ -186,9 +186,6 @@ impl Position {
     #[must_use]
     #[inline]
     pub const fn new(seq_num: SeqNum, timestamp_ms: i64) -> Self {
-        Self {
-            seq_num,
-            timestamp_ms,
-        }
+        Self { seq_num, timestamp_ms }
     }
 }

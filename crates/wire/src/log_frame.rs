@@ -36,7 +36,7 @@ pub const HEADER_BYTES: usize = 80;
 pub const ENTRY_PREFIX_BYTES: usize = 4;
 /// Longest entry.
 pub const ENTRY_BYTES_MAX: usize = 5 << 19;
-/// Longest body: one longest entry, or many that are together no longer.
+/// Longest body: that of one longest entry, or of many that are as long together at most.
 pub const BODY_BYTES_MAX: usize = ENTRY_BYTES_MAX + ENTRY_PREFIX_BYTES;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"NVLF");
@@ -150,10 +150,7 @@ impl FrameHeader {
             return Err(FrameHeaderError::Crc { computed, stored });
         }
         let (version, header_bytes, flags) = (u16_at(bytes, 4), u16_at(bytes, 6), u32_at(bytes, 8));
-        if version != VERSION
-            || usize::from(header_bytes) != HEADER_BYTES
-            || flags & !FLAG_SEAL != 0
-        {
+        if version != VERSION || usize::from(header_bytes) != HEADER_BYTES || flags & !FLAG_SEAL != 0 {
             return Err(FrameHeaderError::Version { version });
         }
         let header = Self {
@@ -169,11 +166,7 @@ impl FrameHeader {
             body_crc: u32_at(bytes, 64),
             prev_header_crc: u32_at(bytes, 68),
         };
-        if header.has_sound_shape() {
-            Ok(header)
-        } else {
-            Err(header.shape_error())
-        }
+        if header.has_sound_shape() { Ok(header) } else { Err(header.shape_error()) }
     }
 
     fn has_sound_shape(&self) -> bool {
@@ -181,19 +174,12 @@ impl FrameHeader {
         body <= BODY_BYTES_MAX
             && self.entries as usize * ENTRY_PREFIX_BYTES <= body
             && (self.entries > 0 || body == 0)
-            && self
-                .first_lsn
-                .get()
-                .checked_add(u64::from(self.entries))
-                .is_some()
+            && self.first_lsn.get().checked_add(u64::from(self.entries)).is_some()
             && (self.offset as usize).is_multiple_of(BLOCK_BYTES)
     }
 
     fn shape_error(&self) -> FrameHeaderError {
-        FrameHeaderError::Shape {
-            entries: self.entries,
-            body_bytes: self.body_bytes,
-        }
+        FrameHeaderError::Shape { entries: self.entries, body_bytes: self.body_bytes }
     }
 
     /// The LSN after the last entry.
@@ -211,8 +197,7 @@ impl FrameHeader {
     /// Whether `frame`, which starts with this header, holds the body that was summed.
     #[must_use]
     pub fn body_holds(&self, frame: &[u8]) -> bool {
-        self.body(frame)
-            .is_some_and(|body| crc32c(body) == self.body_crc)
+        self.body(frame).is_some_and(|body| crc32c(body) == self.body_crc)
     }
 
     /// The entries of `frame`, which starts with this header, each with its offset from the frame's start.
@@ -220,10 +205,7 @@ impl FrameHeader {
     /// Ends early when the lengths do not add up, which a body that [holds](Self::body_holds) never shows.
     #[must_use]
     pub fn entries<'a>(&self, frame: &'a [u8]) -> Entries<'a> {
-        Entries {
-            body: self.body(frame).unwrap_or_default(),
-            at: 0,
-        }
+        Entries { body: self.body(frame).unwrap_or_default(), at: 0 }
     }
 
     fn body<'a>(&self, frame: &'a [u8]) -> Option<&'a [u8]> {
@@ -244,10 +226,7 @@ pub const fn padded_bytes(bytes: usize) -> usize {
 /// When `out` is shorter than [`ENTRY_PREFIX_BYTES`], or the entry longer than [`ENTRY_BYTES_MAX`].
 #[inline]
 pub fn put_entry_prefix(out: &mut [u8], entry_bytes: usize) {
-    assert!(
-        entry_bytes <= ENTRY_BYTES_MAX,
-        "an entry of {entry_bytes} bytes is too long"
-    );
+    assert!(entry_bytes <= ENTRY_BYTES_MAX, "an entry of {entry_bytes} bytes is too long");
     #[expect(clippy::cast_possible_truncation, reason = "bounded just above")]
     put_u32(out, 0, entry_bytes as u32);
 }

@@ -54,11 +54,7 @@ pub trait Message: Sized {
     /// As [`Message::get`]; also when the frame is of another kind.
     fn of(frame: &Frame<'_>) -> Result<Self, Refusal> {
         if frame.kind != Self::KIND {
-            return Err(Refusal::invalid(format!(
-                "a frame of kind {:?} where {:?} was due",
-                frame.kind,
-                Self::KIND
-            )));
+            return Err(Refusal::invalid(format!("a frame of kind {:?} where {:?} was due", frame.kind, Self::KIND)));
         }
         Self::get(frame.head)
     }

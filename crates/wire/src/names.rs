@@ -3,17 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::limits::{
-    BUCKET_NAME_BYTES_MAX, BUCKET_NAME_BYTES_MIN, FENCING_TOKEN_BYTES_MAX, KEY_BYTES_MAX,
-};
+use crate::limits::{BUCKET_NAME_BYTES_MAX, BUCKET_NAME_BYTES_MIN, FENCING_TOKEN_BYTES_MAX, KEY_BYTES_MAX};
 
 /// Why a text can't be a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
     /// A bucket name of the wrong length.
-    #[error(
-        "bucket name '{name}' has {bytes} bytes: it must have {BUCKET_NAME_BYTES_MIN} to {BUCKET_NAME_BYTES_MAX}"
-    )]
+    #[error("bucket name '{name}' has {bytes} bytes: it must have {BUCKET_NAME_BYTES_MIN} to {BUCKET_NAME_BYTES_MAX}")]
     BucketLength {
         /// The name, cut to a readable length.
         name: String,
@@ -21,9 +17,7 @@ pub enum NameError {
         bytes: usize,
     },
     /// A bucket name with a byte that names don't have.
-    #[error(
-        "bucket name '{name}' must be of a-z, 0-9 and '-', the first and last of them a letter or digit"
-    )]
+    #[error("bucket name '{name}' must be of a-z, 0-9 and '-', the first and last of them a letter or digit")]
     BucketBytes {
         /// The name, cut to a readable length.
         name: String,
@@ -69,11 +63,7 @@ pub enum NameError {
 /// The first bytes of a text that may be long or strange, fit for a one-line message.
 fn shown(text: &str) -> String {
     const CHARS: usize = 80;
-    let mut out: String = text
-        .chars()
-        .take(CHARS)
-        .flat_map(char::escape_debug)
-        .collect();
+    let mut out: String = text.chars().take(CHARS).flat_map(char::escape_debug).collect();
     if text.chars().nth(CHARS).is_some() {
         out.push('…');
     }
@@ -81,10 +71,7 @@ fn shown(text: &str) -> String {
 }
 
 fn utf8<'a>(what: &'static str, bytes: &'a [u8]) -> Result<&'a str, NameError> {
-    std::str::from_utf8(bytes).map_err(|e| NameError::NotUtf8 {
-        what,
-        valid_up_to: e.valid_up_to(),
-    })
+    std::str::from_utf8(bytes).map_err(|e| NameError::NotUtf8 { what, valid_up_to: e.valid_up_to() })
 }
 
 /// The name of a bucket: 3 to 63 of `a-z 0-9 -`, the first and last of them alphanumeric.
@@ -98,10 +85,7 @@ impl BucketName {
     /// [`NameError`] with the name and the rule it breaks.
     pub fn new(name: &str) -> Result<Self, NameError> {
         if !(BUCKET_NAME_BYTES_MIN..=BUCKET_NAME_BYTES_MAX).contains(&name.len()) {
-            return Err(NameError::BucketLength {
-                name: shown(name),
-                bytes: name.len(),
-            });
+            return Err(NameError::BucketLength { name: shown(name), bytes: name.len() });
         }
         let inner = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || *b == b'-';
         if !name.as_bytes().iter().all(inner) || name.starts_with('-') || name.ends_with('-') {
@@ -143,16 +127,10 @@ impl Key {
     /// [`NameError`] with the key and the rule it breaks.
     pub fn new(key: &str) -> Result<Self, NameError> {
         if key.is_empty() || key.len() > KEY_BYTES_MAX {
-            return Err(NameError::KeyLength {
-                key: shown(key),
-                bytes: key.len(),
-            });
+            return Err(NameError::KeyLength { key: shown(key), bytes: key.len() });
         }
         if let Some(at) = key.bytes().position(|b| b == 0) {
-            return Err(NameError::KeyNul {
-                key: shown(key),
-                at,
-            });
+            return Err(NameError::KeyNul { key: shown(key), at });
         }
         Ok(Self(key.into()))
     }
@@ -242,10 +220,7 @@ impl Address {
     /// # Errors
     /// [`NameError`] of the part that is none.
     pub fn new(bucket: &str, key: &str) -> Result<Self, NameError> {
-        Ok(Self {
-            bucket: BucketName::new(bucket)?,
-            key: Key::new(key)?,
-        })
+        Ok(Self { bucket: BucketName::new(bucket)?, key: Key::new(key)? })
     }
 
     /// The address of two byte strings that came from outside.
@@ -253,10 +228,7 @@ impl Address {
     /// # Errors
     /// [`NameError`] of the part that is none.
     pub fn from_bytes(bucket: &[u8], key: &[u8]) -> Result<Self, NameError> {
-        Ok(Self {
-            bucket: BucketName::from_bytes(bucket)?,
-            key: Key::from_bytes(key)?,
-        })
+        Ok(Self { bucket: BucketName::from_bytes(bucket)?, key: Key::from_bytes(key)? })
     }
 }
 

@@ -123,10 +123,7 @@ mod tests {
     #[test]
     fn statuses_and_exit_codes_are_those_of_the_specification() {
         let of = |reason: Reason| (reason.word(), reason.http_status(), reason.exit_code());
-        assert_eq!(
-            of(Reason::SequenceMismatch),
-            ("sequence_mismatch", Some(412), 5)
-        );
+        assert_eq!(of(Reason::SequenceMismatch), ("sequence_mismatch", Some(412), 5));
         assert_eq!(of(Reason::Trimmed), ("trimmed", Some(416), 6));
         assert_eq!(of(Reason::NotOwner), ("not_owner", Some(421), 7));
         assert_eq!(of(Reason::WireOnly), ("wire_only", None, 1));

@@ -35,11 +35,7 @@ impl Refusal {
     /// A refusal without details.
     #[must_use]
     pub fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self {
-            reason,
-            message: message.into(),
-            details: None,
-        }
+        Self { reason, message: message.into(), details: None }
     }
 
     /// The request can't be right: `invalid`.

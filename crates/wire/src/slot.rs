@@ -15,10 +15,7 @@ pub struct Slot(u8);
 impl Slot {
     /// The slot of a stream: xxh3-64 over the bucket id's 16 bytes and the key's bytes, modulo [`SLOTS`].
     #[must_use]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a remainder by 64 fits a byte"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "a remainder by 64 fits a byte")]
     pub fn of(bucket: BucketId, key: &Key) -> Self {
         let mut hash = Xxh3::new();
         hash.update(&bucket.to_bytes());

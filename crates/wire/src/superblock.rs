@@ -118,9 +118,7 @@ pub enum SuperblockError {
         version: u16,
     },
     /// Written with features that are not known here.
-    #[error(
-        "the log needs features {incompat:#x} that are not known here; a newer nova has written it"
-    )]
+    #[error("the log needs features {incompat:#x} that are not known here; a newer nova has written it")]
     Incompatible {
         /// The bits that are not known.
         incompat: u64,
@@ -141,9 +139,7 @@ impl Superblock {
     pub fn encode(&self, copy: u32) -> Result<Vec<u8>, SuperblockError> {
         let count = u32::try_from(self.segments.len()).unwrap_or(u32::MAX);
         if count as usize > SEGMENTS_MAX {
-            return Err(SuperblockError::TooMany {
-                segments: self.segments.len(),
-            });
+            return Err(SuperblockError::TooMany { segments: self.segments.len() });
         }
         let end = HEADER_BYTES + self.segments.len() * SEGMENT_BYTES;
         let mut out = vec![0; padded_bytes(end)];
@@ -161,11 +157,7 @@ impl Superblock {
         put_u64(&mut out, 72, self.next_segment.get());
         put_u64(&mut out, 80, self.first_segment.get());
         put_u64(&mut out, 88, self.first_lsn.get());
-        for (segment, at) in self
-            .segments
-            .iter()
-            .zip(out[HEADER_BYTES..end].chunks_exact_mut(SEGMENT_BYTES))
-        {
+        for (segment, at) in self.segments.iter().zip(out[HEADER_BYTES..end].chunks_exact_mut(SEGMENT_BYTES)) {
             segment.encode(at);
         }
         let crc = crc32c(&out[SUMMED_FROM..end]);
@@ -196,9 +188,7 @@ impl Superblock {
             return Err(SuperblockError::Version { version });
         }
         if incompat & !INCOMPAT_KNOWN != 0 {
-            return Err(SuperblockError::Incompatible {
-                incompat: incompat & !INCOMPAT_KNOWN,
-            });
+            return Err(SuperblockError::Incompatible { incompat: incompat & !INCOMPAT_KNOWN });
         }
         let superblock = Self {
             clean: flags & FLAG_CLEAN != 0,
@@ -211,10 +201,7 @@ impl Superblock {
             next_segment: SegmentId::new(u64_at(bytes, 72)),
             first_segment: SegmentId::new(u64_at(bytes, 80)),
             first_lsn: Lsn::new(u64_at(bytes, 88)),
-            segments: bytes[HEADER_BYTES..end]
-                .chunks_exact(SEGMENT_BYTES)
-                .map(EndedSegment::decode)
-                .collect(),
+            segments: bytes[HEADER_BYTES..end].chunks_exact(SEGMENT_BYTES).map(EndedSegment::decode).collect(),
         };
         Ok((superblock, computed))
     }
@@ -227,15 +214,7 @@ impl EndedSegment {
         put_u64(out, 16, self.epoch.get());
         put_u64(out, 24, self.end_lsn.get());
         put_u32(out, 32, self.end_offset);
-        put_u32(
-            out,
-            36,
-            if self.loss_accepted {
-                FLAG_LOSS_ACCEPTED
-            } else {
-                0
-            },
-        );
+        put_u32(out, 36, if self.loss_accepted { FLAG_LOSS_ACCEPTED } else { 0 });
     }
 
     fn decode(bytes: &[u8]) -> Self {

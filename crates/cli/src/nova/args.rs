@@ -94,6 +94,9 @@ pub(super) enum Command {
     /// Print a stream's fencing token; empty when none is installed
     #[command(after_help = help::TOKEN)]
     Token(Stream),
+    /// Show what a star is and what its shards count
+    #[command(after_help = help::STAR)]
+    Star,
     /// Measure a star, and the disk and network beneath it
     #[command(subcommand, after_help = help::BENCH)]
     Bench(BenchCommand),

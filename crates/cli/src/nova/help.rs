@@ -129,6 +129,11 @@ Examples:
   nova token nova://demo/events
   nova append nova://demo/events --fencing-token \"$(nova token nova://demo/events)\" < more";
 
+pub(super) const STAR: &str = "\
+Examples:
+  nova star
+  nova star --output json";
+
 pub(super) const BENCH: &str = "\
 Examples:
   nova bench append --streams 1000 --connections 16 --duration 10s

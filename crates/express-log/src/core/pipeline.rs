@@ -204,11 +204,8 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
     /// Where each segment of this epoch ends when nothing more is written: a log that says so needs no search for its end.
     pub(crate) fn ends(&self) -> Vec<EndedSegment> {
         assert!(self.is_drained(), "a log has no end while something is written");
-        let blank = self.space.blanks().map(|blank| Place {
-            segment: blank.segment,
-            salt: blank.salt,
-            offset: FRAMES_AT,
-        });
+        let blank =
+            self.space.blanks().map(|blank| Place { segment: blank.segment, salt: blank.salt, offset: FRAMES_AT });
         let open = std::iter::once(self.space.here()).chain(blank).map(|place| self.end_of(place));
         self.ended.iter().copied().chain(open).collect()
     }
@@ -287,14 +284,7 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
         self.space.pass(HEADER_BYTES);
         self.pending_bytes += HEADER_BYTES;
         self.counts.heartbeats += 1;
-        let frame = Frame {
-            buffer,
-            place,
-            bytes: HEADER_BYTES,
-            entries: 0,
-            first_lsn: self.next_lsn,
-            opened: None,
-        };
+        let frame = Frame { buffer, place, bytes: HEADER_BYTES, entries: 0, first_lsn: self.next_lsn, opened: None };
         Some(self.launch(frame, seal, now))
     }
 

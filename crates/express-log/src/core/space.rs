@@ -32,6 +32,8 @@ pub(crate) struct SpaceLimits {
     pub(crate) segments_max: usize,
     /// Blank segments kept besides the reserve.
     pub(crate) ready_segments: usize,
+    /// The same while nothing is written.
+    pub(crate) idle_segments: usize,
 }
 
 /// The segments of one log, as far as a writer cares.
@@ -143,9 +145,15 @@ impl Space {
         self.in_reserve = self.ready.is_empty();
     }
 
+    /// Whether a segment should be made now; while nothing is written more are made ahead than under load.
+    pub(crate) fn wants_segment(&self, is_idle: bool) -> bool {
+        let ahead = if is_idle { self.limits.idle_segments } else { self.limits.ready_segments };
+        self.ready.len() + self.being_made <= ahead && self.may_make()
+    }
+
     /// The id of a segment to be made now, if one should be; the caller makes it and says how it went.
-    pub(crate) fn take_wish(&mut self) -> Option<SegmentId> {
-        if self.ready.len() + self.being_made > self.limits.ready_segments || !self.may_make() {
+    pub(crate) fn take_wish(&mut self, is_idle: bool) -> Option<SegmentId> {
+        if !self.wants_segment(is_idle) {
             return None;
         }
         let id = self.next_segment;
@@ -157,7 +165,9 @@ impl Space {
     }
 
     fn may_make(&self) -> bool {
-        !self.disk_full && self.made < self.limits.segments_max && self.used_bytes + u64::from(self.limits.segment_bytes) <= self.limits.log_bytes_max
+        !self.disk_full
+            && self.made < self.limits.segments_max
+            && self.used_bytes + u64::from(self.limits.segment_bytes) <= self.limits.log_bytes_max
     }
 
     /// A wished segment stands on the disk, zeroed and durable.

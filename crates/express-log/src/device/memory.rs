@@ -24,9 +24,9 @@ use wire::log_frame::BLOCK_BYTES;
 use wire::segment::SegmentHeader;
 use wire::superblock::{COPIES, COPY_BYTES, Superblock};
 
-use super::Device;
 pub use self::draw::Draw;
 pub use self::remains::{RecoveredRemains, Remains};
+use super::Device;
 
 const SECTOR_BYTES: usize = 512;
 

@@ -99,6 +99,7 @@ impl<D: Device> Log<D> {
             // The one that is made here, and one that is made when the log is opened next.
             segments_max: (SEGMENTS_MAX - 2).saturating_sub(ends.segments.iter().filter(|it| is_kept(it)).count()),
             ready_segments: options.ready_segments,
+            idle_segments: options.idle_segments,
         };
         let space = Space::new(limits, Blank { segment: active, salt }, old_bytes + u64::from(bytes));
         let policy = Policy {

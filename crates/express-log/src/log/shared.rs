@@ -209,7 +209,7 @@ impl<D: Device> Shared<D> {
         let pipeline = self.pipeline.borrow();
         let starts = pipeline.should_start(now);
         let (is_idle, wants_heartbeat) = (pipeline.is_drained(), pipeline.wants_heartbeat());
-        let wants_segment = pipeline.space.ready() <= pipeline.space.limits().ready_segments;
+        let wants_segment = pipeline.space.wants_segment(is_idle);
         drop(pipeline);
         if starts {
             self.idle_slots.wake_one();

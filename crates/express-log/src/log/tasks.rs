@@ -106,7 +106,10 @@ async fn make_segments<D: Device>(shared: Rc<Shared<D>>) {
                 match (pipeline.is_closed(), pipeline.space.is_disk_full()) {
                     (true, _) => Some(None),
                     (false, true) => Some(Some(None)),
-                    (false, false) => pipeline.space.take_wish().map(|id| Some(Some(id))),
+                    (false, false) => {
+                        let is_idle = pipeline.is_drained();
+                        pipeline.space.take_wish(is_idle).map(|id| Some(Some(id)))
+                    }
                 }
             })
             .await;

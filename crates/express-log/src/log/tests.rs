@@ -24,6 +24,7 @@ fn options() -> LogOptions {
         pending_bytes_max: 48 << 10,
         sync: SyncMode::Dsync,
         ready_segments: 1,
+        idle_segments: 1,
         inline_commit: false,
     }
 }
@@ -401,13 +402,35 @@ fn a_full_log_is_full_again_after_a_restart() {
 
 #[test]
 fn a_log_makes_no_more_segments_than_it_can_list_when_it_is_opened_again() {
-    let limits = SpaceLimits { segment_bytes: 64 << 10, log_bytes_max: 1 << 40, segments_max: 3, ready_segments: 8 };
+    let limits = SpaceLimits {
+        segment_bytes: 64 << 10,
+        log_bytes_max: 1 << 40,
+        segments_max: 3,
+        ready_segments: 8,
+        idle_segments: 8,
+    };
     let mut space = Space::new(limits, Blank { segment: SegmentId::new(1), salt: 1 }, 64 << 10);
-    let wishes: Vec<_> = std::iter::from_fn(|| space.take_wish()).collect();
+    let wishes: Vec<_> = std::iter::from_fn(|| space.take_wish(false)).collect();
     assert_eq!(wishes.len(), 3);
     space.on_not_made();
     space.on_retry();
-    assert!(space.take_wish().is_some() && space.take_wish().is_none());
+    assert!(space.take_wish(false).is_some() && space.take_wish(false).is_none());
+}
+
+#[test]
+fn an_idle_log_makes_more_segments_ahead_than_one_under_load() {
+    let limits = SpaceLimits {
+        segment_bytes: 64 << 10,
+        log_bytes_max: 1 << 40,
+        segments_max: 9,
+        ready_segments: 1,
+        idle_segments: 3,
+    };
+    let mut space = Space::new(limits, Blank { segment: SegmentId::new(1), salt: 1 }, 64 << 10);
+    let made_while = |space: &mut Space, is_idle| std::iter::from_fn(|| space.take_wish(is_idle)).count();
+    assert_eq!(made_while(&mut space, false), 2, "one, and the reserve");
+    assert_eq!(made_while(&mut space, true), 2);
+    assert_eq!(made_while(&mut space, false), 0);
 }
 
 #[test]
@@ -420,7 +443,11 @@ fn a_disk_without_space_refuses_and_goes_on_when_there_is_space_again() {
     assert_eq!(told.fatal.get(), 0);
     world.set_faults(Faults::default());
     let own = log.clone();
-    world.run(async move { while own.room(3_000, RoomClass::Data).is_err() { own.wait_for_room().await.unwrap() } });
+    world.run(async move {
+        while own.room(3_000, RoomClass::Data).is_err() {
+            own.wait_for_room().await.unwrap()
+        }
+    });
     append(&log, &told, vec![7; 3_000], RoomClass::Data).unwrap();
 }
 
@@ -431,15 +458,16 @@ fn too_much_pending_is_busy_and_passes() {
     while append(&log, &told, vec![7; 3_000], RoomClass::Data).is_ok() {}
     assert_eq!(log.room(3_000, RoomClass::Data), Err(NoRoom::Busy));
     log.kick();
-    world.run(async move { while log.room(3_000, RoomClass::Data).is_err() { log.wait_for_room().await.unwrap() } });
+    world.run(async move {
+        while log.room(3_000, RoomClass::Data).is_err() {
+            log.wait_for_room().await.unwrap()
+        }
+    });
 }
 
 #[test]
 fn an_error_is_fatal_once_and_nothing_is_acked_after() {
-    for faults in [
-        Faults { io_error: 1000, ..Faults::default() },
-        Faults { short_write: 1000, ..Faults::default() },
-    ] {
+    for faults in [Faults { io_error: 1000, ..Faults::default() }, Faults { short_write: 1000, ..Faults::default() }] {
         let world = World::new(Remains::default(), 8, Faults::default(), false);
         let (told, log) = open(&world, recover(&Remains::default()).2, 1, options());
         append(&log, &told, b"good".to_vec(), RoomClass::Data).unwrap();

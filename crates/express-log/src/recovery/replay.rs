@@ -231,7 +231,8 @@ impl<S: Source> Replay<S> {
     /// Reads what was not asked for, and says where the log ends.
     pub(crate) fn finish(mut self) -> io::Result<Ends> {
         self.replay_to(None, &mut |_| {})?;
-        let at = self.segments.last().map_or((self.next_segment, FRAMES_AT), |last| (last.span.segment, last.end_offset));
+        let at =
+            self.segments.last().map_or((self.next_segment, FRAMES_AT), |last| (last.span.segment, last.end_offset));
         self.scan.on_end(at);
         let verdict = self.verdict(at);
         Ok(Ends {
@@ -298,13 +299,7 @@ fn probe<S: Source>(found: &Found, source: &mut S) -> io::Result<Option<FrameHea
     Ok(None)
 }
 
-fn deliver(
-    span: &Span,
-    at: u32,
-    header: &FrameHeader,
-    frame: &[u8],
-    sink: &mut dyn FnMut(ReplayedEntry<'_>),
-) {
+fn deliver(span: &Span, at: u32, header: &FrameHeader, frame: &[u8], sink: &mut dyn FnMut(ReplayedEntry<'_>)) {
     let mut lsn = header.first_lsn;
     for (offset, bytes) in header.entries(frame) {
         let in_frame = |number: usize| u32::try_from(number).expect("a frame is bounded");

@@ -72,18 +72,16 @@ impl FileSystem {
     pub const fn fitness(self) -> Fitness {
         match self {
             Self::Ext | Self::Xfs | Self::F2fs => Fitness::Fit,
-            Self::Tmpfs | Self::Ramfs => Fitness::Unfit(
-                "direct I/O is silently not honoured and everything is lost with the machine",
-            ),
-            Self::Btrfs | Self::Zfs => Fitness::Doubtful(
-                "every write is copied, so zeroed segments do not make commits cheaper",
-            ),
-            Self::Overlay => Fitness::Doubtful(
-                "the data lies in a container's writable layer and goes with it; mount a volume",
-            ),
-            Self::Nfs | Self::Smb => {
-                Fitness::Doubtful("locks and flushes depend on the server at the other end")
+            Self::Tmpfs | Self::Ramfs => {
+                Fitness::Unfit("direct I/O is silently not honoured and everything is lost with the machine")
             }
+            Self::Btrfs | Self::Zfs => {
+                Fitness::Doubtful("every write is copied, so zeroed segments do not make commits cheaper")
+            }
+            Self::Overlay => {
+                Fitness::Doubtful("the data lies in a container's writable layer and goes with it; mount a volume")
+            }
+            Self::Nfs | Self::Smb => Fitness::Doubtful("locks and flushes depend on the server at the other end"),
             Self::Fuse => Fitness::Doubtful("flushes depend on a program in user space"),
             Self::Other(_) => Fitness::Doubtful("nova has not been tried on it"),
         }
@@ -144,9 +142,7 @@ pub fn disk_facts(directory: &Path) -> io::Result<DiskFacts> {
     Ok(DiskFacts {
         file_system: file_system(directory)?,
         free_bytes: free_bytes(directory)?,
-        device: queue
-            .as_ref()
-            .and_then(|folder| Some(folder.file_name()?.to_string_lossy().into_owned())),
+        device: queue.as_ref().and_then(|folder| Some(folder.file_name()?.to_string_lossy().into_owned())),
         model: read("device/model"),
         is_rotational: read("queue/rotational").map(|flag| flag == "1"),
         write_cache: read("queue/write_cache"),

@@ -17,10 +17,7 @@ pub struct KernelRelease {
 
 impl KernelRelease {
     /// The first one with `IORING_SETUP_COOP_TASKRUN`.
-    pub const COOP_TASKRUN: Self = Self {
-        major: 5,
-        minor: 19,
-    };
+    pub const COOP_TASKRUN: Self = Self { major: 5, minor: 19 };
     /// The first long-lived one without the stalls of large direct reads that 5.15 shows.
     pub const RECOMMENDED: Self = Self { major: 6, minor: 1 };
 
@@ -28,10 +25,7 @@ impl KernelRelease {
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-        Some(Self {
-            major: numbers.next()?.ok()?,
-            minor: numbers.next()?.ok()?,
-        })
+        Some(Self { major: numbers.next()?.ok()?, minor: numbers.next()?.ok()? })
     }
 
     /// The kernel that runs; none when its name starts with no version.

@@ -30,18 +30,12 @@ fn minor_versions_are_compared_as_numbers() {
 
 #[test]
 fn a_switched_off_io_uring_names_the_value_and_the_remedy() {
-    assert!(
-        judge_io_uring("", false).is_ok(),
-        "a kernel without the switch has none"
-    );
+    assert!(judge_io_uring("", false).is_ok(), "a kernel without the switch has none");
     assert!(judge_io_uring("0\n", false).is_ok());
     assert!(judge_io_uring("1\n", true).is_ok());
     assert_eq!(judge_io_uring("1\n", false).unwrap_err().value, 1);
     let error = judge_io_uring("2\n", true).unwrap_err().to_string();
-    assert!(
-        error.contains("kernel.io_uring_disabled = 2") && error.contains("sysctl -w"),
-        "{error}"
-    );
+    assert!(error.contains("kernel.io_uring_disabled = 2") && error.contains("sysctl -w"), "{error}");
 }
 
 #[test]
@@ -68,11 +62,7 @@ fn this_machine_has_a_cpu_memory_a_kernel_and_a_disk() {
     let facts = HostFacts::read(folder.path());
     assert!(!facts.cpus.is_empty() && facts.cpus == cpus_allowed());
     assert!(facts.memory_bytes > 64 << 20);
-    assert!(
-        KernelRelease::parse(&facts.kernel).is_some(),
-        "{}",
-        facts.kernel
-    );
+    assert!(KernelRelease::parse(&facts.kernel).is_some(), "{}", facts.kernel);
     assert!(facts.disk.unwrap().free_bytes > 0);
 }
 

@@ -6,11 +6,7 @@ use crate::units::Bytes;
 
 fn check(asked: u16, cpus: &[usize], shards: &[usize], control: &[usize]) {
     let plan = Plan::new(asked, cpus);
-    assert_eq!(
-        (plan.shard_cpus(), plan.control_cpus()),
-        (shards, control),
-        "{asked} on {cpus:?}"
-    );
+    assert_eq!((plan.shard_cpus(), plan.control_cpus()), (shards, control), "{asked} on {cpus:?}");
 }
 
 #[test]
@@ -41,10 +37,7 @@ fn more_shards_than_cpus_take_turns() {
 
 #[test]
 fn a_log_takes_what_the_settings_say_while_the_disk_has_it() {
-    let log = Log {
-        bytes_max: Bytes::gib(2),
-        ..Log::default()
-    };
+    let log = Log { bytes_max: Bytes::gib(2), ..Log::default() };
     assert_eq!(log_bytes_max(&log, 3, Bytes::gib(100)), Ok(Bytes::gib(2)));
 }
 
@@ -60,20 +53,12 @@ fn on_a_smaller_disk_it_takes_its_share_in_whole_segments() {
 fn too_little_room_is_refused_with_what_would_be_needed() {
     let error = log_bytes_max(&Log::default(), 2, Bytes::mib(500)).unwrap_err();
     assert_eq!(error.need, Bytes::mib(512));
-    assert!(
-        error
-            .to_string()
-            .contains("2 head logs of 4 segments of 64MiB need 512MiB"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("2 head logs of 4 segments of 64MiB need 512MiB"), "{error}");
 }
 
 #[test]
 fn a_log_has_no_more_segments_than_a_superblock_lists() {
-    let log = Log {
-        bytes_max: Bytes::gib(16_384),
-        ..Log::default()
-    };
+    let log = Log { bytes_max: Bytes::gib(16_384), ..Log::default() };
     let bytes = log_bytes_max(&log, 1, Bytes::gib(1 << 20)).unwrap();
     let segments = bytes.get() / log.segment_bytes.get();
     assert_eq!(segments, wire::superblock::SEGMENTS_MAX as u64);

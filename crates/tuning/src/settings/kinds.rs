@@ -80,10 +80,7 @@ impl SettingValue for StoreAddress {
     fn read(text: &str) -> Option<Self> {
         if let Some(rest) = text.strip_prefix("s3://") {
             let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-            return (!bucket.is_empty()).then(|| Self::S3 {
-                bucket: bucket.to_owned(),
-                prefix: prefix.to_owned(),
-            });
+            return (!bucket.is_empty()).then(|| Self::S3 { bucket: bucket.to_owned(), prefix: prefix.to_owned() });
         }
         match text {
             "in-data" => Some(Self::InData),

@@ -179,10 +179,8 @@ impl Layers {
     /// Takes what the file at `path` sets. Fails when it can't be read, is not TOML, or has a key
     /// that is not a setting.
     pub fn file(self, path: &Path) -> Result<Self, SettingsError> {
-        let text = std::fs::read_to_string(path).map_err(|source| SettingsError::Unreadable {
-            path: path.to_owned(),
-            source,
-        })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| SettingsError::Unreadable { path: path.to_owned(), source })?;
         self.file_text(path, &text)
     }
 
@@ -191,11 +189,7 @@ impl Layers {
             let start = error.span().map_or(0, |span| span.start).min(text.len());
             SettingsError::Syntax {
                 path: path.to_owned(),
-                line: text.as_bytes()[..start]
-                    .iter()
-                    .filter(|byte| **byte == b'\n')
-                    .count()
-                    + 1,
+                line: text.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count() + 1,
                 message: error.message().replace('\n', ", "),
             }
         })?;
@@ -203,12 +197,7 @@ impl Layers {
         Ok(self)
     }
 
-    fn section(
-        &mut self,
-        path: &Path,
-        prefix: &str,
-        table: &toml::Table,
-    ) -> Result<(), SettingsError> {
+    fn section(&mut self, path: &Path, prefix: &str, table: &toml::Table) -> Result<(), SettingsError> {
         for (key, value) in table {
             let name = format!("{prefix}{key}");
             let origin = Origin::File(path.to_owned());
@@ -260,11 +249,7 @@ impl Layers {
             let nearest = nearest(variable, Setting::variable);
             let name = variable.to_owned();
             return match nearest {
-                Some(_) => Err(SettingsError::Unknown {
-                    name,
-                    origin,
-                    nearest,
-                }),
+                Some(_) => Err(SettingsError::Unknown { name, origin, nearest }),
                 None => Ok(()),
             };
         };
@@ -285,17 +270,10 @@ impl Layers {
         Ok(self)
     }
 
-    fn assign(
-        &mut self,
-        setting: &'static Setting,
-        text: &str,
-        origin: Origin,
-    ) -> Result<(), SettingsError> {
+    fn assign(&mut self, setting: &'static Setting, text: &str, origin: Origin) -> Result<(), SettingsError> {
         let outcome = self.settings.assign(setting.name, text);
         let Some(outcome) = outcome else {
-            unreachable!(
-                "the table and the structs come from one macro, yet {setting:?} has no field"
-            );
+            unreachable!("the table and the structs come from one macro, yet {setting:?} has no field");
         };
         let (name, value) = (setting.name, text.to_owned());
         match outcome {
@@ -303,28 +281,14 @@ impl Layers {
                 self.origins.insert(name, origin);
                 Ok(())
             }
-            Err(Fault::Malformed { wanted }) => Err(SettingsError::Malformed {
-                name,
-                origin,
-                value,
-                wanted,
-            }),
-            Err(Fault::OutOfRange { low, high }) => Err(SettingsError::OutOfRange {
-                name,
-                origin,
-                value,
-                low,
-                high,
-            }),
+            Err(Fault::Malformed { wanted }) => Err(SettingsError::Malformed { name, origin, value, wanted }),
+            Err(Fault::OutOfRange { low, high }) => Err(SettingsError::OutOfRange { name, origin, value, low, high }),
         }
     }
 
     /// The settings, once the rules that span several of them hold.
     pub fn finish(self) -> Result<Loaded, SettingsError> {
-        let loaded = Loaded {
-            settings: self.settings,
-            origins: self.origins,
-        };
+        let loaded = Loaded { settings: self.settings, origins: self.origins };
         loaded.check_exposure()?;
         loaded.check_shares()?;
         loaded.check_blocks()?;
@@ -362,10 +326,7 @@ impl Loaded {
             return Ok(());
         }
         let origin = self.origin_of("listen").clone();
-        Err(SettingsError::Exposed {
-            listen: listen.to_string(),
-            origin,
-        })
+        Err(SettingsError::Exposed { listen: listen.to_string(), origin })
     }
 
     fn check_shares(&self) -> Result<(), SettingsError> {
@@ -393,46 +354,29 @@ impl Loaded {
 
     fn share(&self, names: (&'static str, &'static str), share: &'static str) -> SettingsError {
         let (part, whole) = names;
-        SettingsError::Share {
-            part: Box::new(self.choice(part)),
-            share,
-            whole: Box::new(self.choice(whole)),
-        }
+        SettingsError::Share { part: Box::new(self.choice(part)), share, whole: Box::new(self.choice(whole)) }
     }
 
     fn choice(&self, name: &'static str) -> Choice {
         let value = self.settings.shown(name).unwrap_or_default();
-        Choice {
-            name,
-            value,
-            origin: self.origin_of(name).clone(),
-        }
+        Choice { name, value, origin: self.origin_of(name).clone() }
     }
 }
 
 fn find(name: &str, origin: &Origin) -> Result<&'static Setting, SettingsError> {
-    Settings::all()
-        .find(|setting| setting.name == name)
-        .ok_or_else(|| SettingsError::Unknown {
-            name: name.to_owned(),
-            origin: origin.clone(),
-            nearest: nearest(name, |setting| setting.name.to_owned()),
-        })
+    Settings::all().find(|setting| setting.name == name).ok_or_else(|| SettingsError::Unknown {
+        name: name.to_owned(),
+        origin: origin.clone(),
+        nearest: nearest(name, |setting| setting.name.to_owned()),
+    })
 }
 
 /// The known name nearest to `given`, when it is at most two letters off or stands in another section.
 fn nearest(given: &str, name_of: impl Fn(&Setting) -> String) -> Option<String> {
     let last = |name: &str| name.rsplit('.').next().unwrap_or_default().to_owned();
-    let by_slips = Settings::all()
-        .map(&name_of)
-        .map(|name| (slips(given, &name), name))
-        .min()
-        .filter(|(slips, _)| *slips <= 2);
-    by_slips.map(|(_, name)| name).or_else(|| {
-        Settings::all()
-            .map(name_of)
-            .find(|name| last(name) == last(given))
-    })
+    let by_slips =
+        Settings::all().map(&name_of).map(|name| (slips(given, &name), name)).min().filter(|(slips, _)| *slips <= 2);
+    by_slips.map(|(_, name)| name).or_else(|| Settings::all().map(name_of).find(|name| last(name) == last(given)))
 }
 
 /// Letters that must be put in, taken out or changed to turn one name into the other.

@@ -95,19 +95,12 @@ pub(super) enum Fault {
 }
 
 /// Reads `text` into `field`; on a fault the field keeps what it had.
-pub(super) fn assign<T: SettingValue>(
-    field: &mut T,
-    text: &str,
-    range: Option<(T, T)>,
-) -> Result<(), Fault> {
+pub(super) fn assign<T: SettingValue>(field: &mut T, text: &str, range: Option<(T, T)>) -> Result<(), Fault> {
     let value = T::read(text).ok_or(Fault::Malformed { wanted: T::WANTED })?;
     if let Some((low, high)) = range
         && (value < low || high < value)
     {
-        return Err(Fault::OutOfRange {
-            low: low.show(),
-            high: high.show(),
-        });
+        return Err(Fault::OutOfRange { low: low.show(), high: high.show() });
     }
     *field = value;
     Ok(())

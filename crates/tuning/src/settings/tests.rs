@@ -8,9 +8,7 @@ use super::{Layers, Loaded, LogSync, Origin, Settings, SettingsError, StoreAddre
 use crate::units::{Bytes, Millis};
 
 fn setting(name: &str) -> &'static super::Setting {
-    Settings::all()
-        .find(|setting| setting.name == name)
-        .unwrap()
+    Settings::all().find(|setting| setting.name == name).unwrap()
 }
 
 fn file_of(text: &str) -> tempfile::NamedTempFile {
@@ -24,9 +22,7 @@ fn from_file(text: &str) -> Result<Loaded, SettingsError> {
 }
 
 fn from_environment(pairs: &[(&str, &str)]) -> Result<Loaded, SettingsError> {
-    let pairs = pairs
-        .iter()
-        .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let pairs = pairs.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     Layers::default().environment(pairs)?.finish()
 }
 
@@ -45,12 +41,7 @@ fn the_defaults_hold_together_and_lie_in_their_ranges() {
         let text = (setting.default)();
         assert_eq!(loaded.settings().show(setting), text, "{}", setting.name);
         let layers = Layers::default().flag(setting, &text).unwrap();
-        assert_eq!(
-            layers.finish().unwrap().settings(),
-            loaded.settings(),
-            "{}",
-            setting.name
-        );
+        assert_eq!(layers.finish().unwrap().settings(), loaded.settings(), "{}", setting.name);
     }
 }
 
@@ -103,53 +94,26 @@ fn a_flag_beats_the_environment_which_beats_the_file() {
     let file = file_of("shards = 1\nappend_window = 1\nconnections_max = 100\n");
     let variables = [("NOVA_SHARDS", "2"), ("NOVA_APPEND_WINDOW", "2")]
         .map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    let layers = Layers::default()
-        .file(file.path())
-        .unwrap()
-        .environment(variables)
-        .unwrap();
-    let loaded = layers
-        .flag(setting("shards"), "3")
-        .unwrap()
-        .finish()
-        .unwrap();
+    let layers = Layers::default().file(file.path()).unwrap().environment(variables).unwrap();
+    let loaded = layers.flag(setting("shards"), "3").unwrap().finish().unwrap();
     let settings = loaded.settings();
-    assert_eq!(
-        (
-            settings.shards,
-            settings.append_window,
-            settings.connections_max
-        ),
-        (3, 2, 100)
-    );
-    assert_eq!(
-        loaded.origin(setting("shards")),
-        &Origin::Flag("shards".into())
-    );
+    assert_eq!((settings.shards, settings.append_window, settings.connections_max), (3, 2, 100));
+    assert_eq!(loaded.origin(setting("shards")), &Origin::Flag("shards".into()));
     let variable = Origin::Variable("NOVA_APPEND_WINDOW".into());
     assert_eq!(loaded.origin(setting("append_window")), &variable);
-    assert_eq!(
-        loaded.origin(setting("connections_max")),
-        &Origin::File(file.path().to_owned())
-    );
+    assert_eq!(loaded.origin(setting("connections_max")), &Origin::File(file.path().to_owned()));
     assert_eq!(loaded.origin(setting("listen")), &Origin::Default);
 }
 
 #[test]
 fn an_unknown_key_is_refused_with_the_nearest_known_one() {
     for (text, want) in [
-        (
-            "shard = 2",
-            "there is no setting `shard` (set in F); did you mean `shards`?",
-        ),
+        ("shard = 2", "there is no setting `shard` (set in F); did you mean `shards`?"),
         (
             "[log]\nsegmant_bytes = 1",
             "there is no setting `log.segmant_bytes` (set in F); did you mean `log.segment_bytes`?",
         ),
-        (
-            "segment_bytes = 1",
-            "there is no setting `segment_bytes` (set in F); did you mean `log.segment_bytes`?",
-        ),
+        ("segment_bytes = 1", "there is no setting `segment_bytes` (set in F); did you mean `log.segment_bytes`?"),
         ("colour = 'red'", "there is no setting `colour` (set in F)"),
         ("[paint]", "there is no setting `paint` (set in F)"),
     ] {
@@ -164,30 +128,12 @@ fn a_value_that_is_not_taken_is_named_with_what_would_be() {
             "[log]\nsegment_bytes = '4MiB'",
             "`log.segment_bytes` is set in F to `4MiB`, and must lie within 8MiB and 1GiB",
         ),
-        (
-            "listen = 7781",
-            "`listen` is set in F to `7781`, and wants an IP address and a port, such as 127.0.0.1:7781",
-        ),
-        (
-            "[log]\nsync = 'never'",
-            "`log.sync` is set in F to `never`, and wants dsync or fdatasync",
-        ),
-        (
-            "shards = [1]",
-            "`shards` is set in F to a TOML array, and wants a whole number",
-        ),
-        (
-            "shards = -1",
-            "`shards` is set in F to `-1`, and wants a whole number",
-        ),
-        (
-            "insecure = 'yes'",
-            "`insecure` is set in F to `yes`, and wants true or false",
-        ),
-        (
-            "data = ''",
-            "`data` is set in F to ``, and wants a path, not empty",
-        ),
+        ("listen = 7781", "`listen` is set in F to `7781`, and wants an IP address and a port, such as 127.0.0.1:7781"),
+        ("[log]\nsync = 'never'", "`log.sync` is set in F to `never`, and wants dsync or fdatasync"),
+        ("shards = [1]", "`shards` is set in F to a TOML array, and wants a whole number"),
+        ("shards = -1", "`shards` is set in F to `-1`, and wants a whole number"),
+        ("insecure = 'yes'", "`insecure` is set in F to `yes`, and wants true or false"),
+        ("data = ''", "`data` is set in F to ``, and wants a path, not empty"),
     ] {
         assert_eq!(refusal(text), want);
     }
@@ -196,23 +142,15 @@ fn a_value_that_is_not_taken_is_named_with_what_would_be() {
 #[test]
 fn a_file_that_is_not_toml_or_not_there_says_where() {
     let text = refusal("shards = 1\nlisten = = 2\n");
-    assert!(
-        text.starts_with("the settings file F is not valid TOML, line 2: "),
-        "{text}"
-    );
+    assert!(text.starts_with("the settings file F is not valid TOML, line 2: "), "{text}");
     let missing = Layers::default().file(std::path::Path::new("/nonexistent/nova.toml"));
     assert!(matches!(missing, Err(SettingsError::Unreadable { .. })));
 }
 
 #[test]
 fn a_variable_one_slip_off_is_refused_and_a_foreign_one_is_not() {
-    let error = from_environment(&[("NOVA_LOG_SEGMENT_BYTE", "64MiB")])
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("did you mean `NOVA_LOG_SEGMENT_BYTES`?"),
-        "{error}"
-    );
+    let error = from_environment(&[("NOVA_LOG_SEGMENT_BYTE", "64MiB")]).unwrap_err().to_string();
+    assert!(error.contains("did you mean `NOVA_LOG_SEGMENT_BYTES`?"), "{error}");
     let foreign = [
         ("NOVA_SERVICE_HOST", "10.0.0.1"),
         ("NOVA_PORT", "tcp://10.0.0.1:7781"),
@@ -221,10 +159,7 @@ fn a_variable_one_slip_off_is_refused_and_a_foreign_one_is_not() {
         ("NOVA_BLESS", "1"),
         ("PATH", "/bin"),
     ];
-    assert_eq!(
-        from_environment(&foreign).unwrap().settings(),
-        &Settings::default()
-    );
+    assert_eq!(from_environment(&foreign).unwrap().settings(), &Settings::default());
 }
 
 #[test]
@@ -248,10 +183,7 @@ fn a_ring_past_half_of_the_memory_and_a_segment_past_a_quarter_of_the_log_are_re
          NOVA_MEMORY_SHARD_BYTES_MAX): lower the first or raise the second"
     );
     let log = from_environment(&[("NOVA_LOG_BYTES_MAX", "255MiB")]).unwrap_err();
-    assert!(
-        log.to_string().starts_with("`log.segment_bytes` = 64MiB"),
-        "{log}"
-    );
+    assert!(log.to_string().starts_with("`log.segment_bytes` = 64MiB"), "{log}");
     from_environment(&[("NOVA_LOG_BYTES_MAX", "256MiB")]).unwrap();
 }
 
@@ -262,25 +194,13 @@ fn a_store_is_a_directory_or_a_bucket_and_no_other_scheme() {
         Ok::<_, SettingsError>(loaded.settings().store.clone())
     };
     let data = std::path::Path::new("/d");
-    assert_eq!(
-        store("in-data").unwrap().directory(data),
-        Some("/d/store".into())
-    );
-    assert_eq!(
-        store("/srv/s").unwrap().directory(data),
-        Some("/srv/s".into())
-    );
-    let s3 = StoreAddress::S3 {
-        bucket: "b".into(),
-        prefix: "p/q".into(),
-    };
+    assert_eq!(store("in-data").unwrap().directory(data), Some("/d/store".into()));
+    assert_eq!(store("/srv/s").unwrap().directory(data), Some("/srv/s".into()));
+    let s3 = StoreAddress::S3 { bucket: "b".into(), prefix: "p/q".into() };
     assert_eq!(store("s3://b/p/q").unwrap(), s3);
     assert_eq!(s3.directory(data), None);
     for text in ["", "s3://", "gs://b/p", "s3:///p"] {
-        assert!(
-            matches!(store(text), Err(SettingsError::Malformed { .. })),
-            "{text}"
-        );
+        assert!(matches!(store(text), Err(SettingsError::Malformed { .. })), "{text}");
     }
 }
 
@@ -289,22 +209,13 @@ fn a_variable_that_is_not_utf8_is_refused() {
     use std::os::unix::ffi::OsStringExt;
     let value = OsString::from_vec(vec![b'/', 0xff]);
     let error = Layers::default().environment([(OsString::from("NOVA_DATA"), value)]);
-    assert!(matches!(
-        error,
-        Err(SettingsError::Malformed {
-            wanted: "text in UTF-8",
-            ..
-        })
-    ));
+    assert!(matches!(error, Err(SettingsError::Malformed { wanted: "text in UTF-8", .. })));
 }
 
 #[test]
 fn a_segment_is_whole_blocks() {
     let error = from_environment(&[("NOVA_LOG_SEGMENT_BYTES", "8388609")]).unwrap_err();
     let text = error.to_string();
-    assert!(
-        text.ends_with("which is not a multiple of 4KiB: round it to one"),
-        "{text}"
-    );
+    assert!(text.ends_with("which is not a multiple of 4KiB: round it to one"), "{text}");
     from_environment(&[("NOVA_LOG_SEGMENT_BYTES", "8392704")]).unwrap();
 }

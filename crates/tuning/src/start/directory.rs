@@ -131,53 +131,32 @@ impl DataDirectory {
     /// anywhere in between leaves a directory that opens as new.
     pub fn open(path: &Path) -> Result<Self, DirectoryError> {
         make(path)?;
-        let io_error = |source| DirectoryError::Io {
-            path: path.to_owned(),
-            source,
-        };
+        let io_error = |source| DirectoryError::Io { path: path.to_owned(), source };
         let path = &fs::canonicalize(path).map_err(io_error)?;
         let file_system = host::file_system(path).map_err(io_error)?;
         if let Fitness::Unfit(why) = file_system.fitness() {
-            return Err(DirectoryError::Unfit {
-                path: path.clone(),
-                kind: file_system,
-                why,
-            });
+            return Err(DirectoryError::Unfit { path: path.clone(), kind: file_system, why });
         }
         let found = stranger(path)?;
         // A directory of ours has its format before anything else; in one of another's not even a lock is left.
         if let Some(found) = found.clone().filter(|_| !path.join(FORMAT_FILE).exists()) {
-            return Err(DirectoryError::Foreign {
-                path: path.clone(),
-                found,
-            });
+            return Err(DirectoryError::Foreign { path: path.clone(), found });
         }
         let lock = lock(path)?;
         let is_new = match read_format(path)? {
             Some(DATA_FORMAT) => false,
             Some(found) => {
-                return Err(DirectoryError::OtherFormat {
-                    path: path.clone(),
-                    found,
-                });
+                return Err(DirectoryError::OtherFormat { path: path.clone(), found });
             }
             None => {
                 if let Some(found) = found {
-                    return Err(DirectoryError::Foreign {
-                        path: path.clone(),
-                        found,
-                    });
+                    return Err(DirectoryError::Foreign { path: path.clone(), found });
                 }
                 write_format(path).map_err(|source| write_error(path, source))?;
                 true
             }
         };
-        Ok(Self {
-            path: path.clone(),
-            file_system,
-            is_new,
-            _lock: lock,
-        })
+        Ok(Self { path: path.clone(), file_system, is_new, _lock: lock })
     }
 
     /// Its path, absolute and without links.
@@ -200,37 +179,24 @@ impl DataDirectory {
 
     /// Bytes that can still be written to it.
     pub fn free_bytes(&self) -> Result<u64, DirectoryError> {
-        host::free_bytes(&self.path).map_err(|source| DirectoryError::Io {
-            path: self.path.clone(),
-            source,
-        })
+        host::free_bytes(&self.path).map_err(|source| DirectoryError::Io { path: self.path.clone(), source })
     }
 }
 
 fn make(path: &Path) -> Result<(), DirectoryError> {
     let was_there = path.exists();
     if was_there && !path.is_dir() {
-        return Err(DirectoryError::NotDirectory {
-            path: path.to_owned(),
-        });
+        return Err(DirectoryError::NotDirectory { path: path.to_owned() });
     }
     if was_there {
         return Ok(());
     }
     fs::create_dir_all(path).map_err(|source| match source.kind() {
-        io::ErrorKind::StorageFull => DirectoryError::Full {
-            path: path.to_owned(),
-        },
-        _ => DirectoryError::Make {
-            path: path.to_owned(),
-            source,
-        },
+        io::ErrorKind::StorageFull => DirectoryError::Full { path: path.to_owned() },
+        _ => DirectoryError::Make { path: path.to_owned(), source },
     })?;
-    let parent = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    sync_directory(parent.unwrap_or_else(|| Path::new(".")))
-        .map_err(|source| write_error(path, source))
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    sync_directory(parent.unwrap_or_else(|| Path::new("."))).map_err(|source| write_error(path, source))
 }
 
 fn sync_directory(path: &Path) -> io::Result<()> {
@@ -239,16 +205,9 @@ fn sync_directory(path: &Path) -> io::Result<()> {
 
 /// Something in the directory that a directory still to become ours would not hold.
 fn stranger(path: &Path) -> Result<Option<String>, DirectoryError> {
-    let io_error = |source| DirectoryError::Io {
-        path: path.to_owned(),
-        source,
-    };
+    let io_error = |source| DirectoryError::Io { path: path.to_owned(), source };
     for entry in fs::read_dir(path).map_err(io_error)? {
-        let name = entry
-            .map_err(io_error)?
-            .file_name()
-            .to_string_lossy()
-            .into_owned();
+        let name = entry.map_err(io_error)?.file_name().to_string_lossy().into_owned();
         if !HARMLESS.contains(&name.as_str()) {
             return Ok(Some(name));
         }
@@ -257,12 +216,7 @@ fn stranger(path: &Path) -> Result<Option<String>, DirectoryError> {
 }
 
 fn lock(path: &Path) -> Result<File, DirectoryError> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path.join(LOCK_FILE));
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path.join(LOCK_FILE));
     let mut file = file.map_err(|source| write_error(path, source))?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
@@ -270,17 +224,11 @@ fn lock(path: &Path) -> Result<File, DirectoryError> {
             let mut text = String::new();
             let read = (&file).take(FORMAT_BYTES_MAX).read_to_string(&mut text);
             let pid = read.ok().and_then(|_| text.trim().parse().ok());
-            return Err(DirectoryError::Locked {
-                path: path.to_owned(),
-                pid,
-            });
+            return Err(DirectoryError::Locked { path: path.to_owned(), pid });
         }
         Err(errno) => return Err(write_error(path, errno.into())),
     }
-    let written = file
-        .set_len(0)
-        .and_then(|()| file.rewind())
-        .and_then(|()| writeln!(file, "{}", std::process::id()));
+    let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
     written.map_err(|source| write_error(path, source))?;
     Ok(file)
 }
@@ -289,25 +237,16 @@ fn lock(path: &Path) -> Result<File, DirectoryError> {
 fn read_format(path: &Path) -> Result<Option<u32>, DirectoryError> {
     let marker = path.join(FORMAT_FILE);
     let mut text = String::new();
-    match File::open(&marker).and_then(|file| file.take(FORMAT_BYTES_MAX).read_to_string(&mut text))
-    {
+    match File::open(&marker).and_then(|file| file.take(FORMAT_BYTES_MAX).read_to_string(&mut text)) {
         Ok(_) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(source) if source.kind() != io::ErrorKind::InvalidData => {
-            return Err(DirectoryError::Io {
-                path: marker,
-                source,
-            });
+            return Err(DirectoryError::Io { path: marker, source });
         }
         Err(_) => text.clear(),
     }
-    let version = text
-        .strip_prefix(FORMAT_WORDS)
-        .and_then(|rest| rest.trim_end().parse().ok());
-    version.map(Some).ok_or_else(|| DirectoryError::Foreign {
-        path: path.to_owned(),
-        found: FORMAT_FILE.to_owned(),
-    })
+    let version = text.strip_prefix(FORMAT_WORDS).and_then(|rest| rest.trim_end().parse().ok());
+    version.map(Some).ok_or_else(|| DirectoryError::Foreign { path: path.to_owned(), found: FORMAT_FILE.to_owned() })
 }
 
 /// Durable before it is visible under its name, and the name before anything else is made.

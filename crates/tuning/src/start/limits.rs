@@ -52,11 +52,7 @@ pub enum LimitError {
 }
 
 fn fitting(connections: u64) -> String {
-    if connections == 0 {
-        String::new()
-    } else {
-        format!(" to {connections}")
-    }
+    if connections == 0 { String::new() } else { format!(" to {connections}") }
 }
 
 /// Raises the soft limit of locked memory when it is too small and the hard one allows it.
@@ -123,10 +119,7 @@ pub(super) fn judge(limit: Rlimit, needed: u64) -> Verdict {
         return Verdict::Enough;
     }
     if limit.maximum.is_none_or(|maximum| maximum >= needed) {
-        return Verdict::Raise(Rlimit {
-            current: Some(needed),
-            maximum: limit.maximum,
-        });
+        return Verdict::Raise(Rlimit { current: Some(needed), maximum: limit.maximum });
     }
     Verdict::TooSmall
 }

@@ -18,9 +18,7 @@ fn disk_folder() -> tempfile::TempDir {
 
 fn entries(path: &Path) -> Vec<String> {
     let names = fs::read_dir(path).unwrap();
-    let mut names: Vec<_> = names
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
+    let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
@@ -44,10 +42,7 @@ fn a_second_one_on_the_same_directory_is_refused_with_the_pid_of_the_first() {
     let error = DataDirectory::open(folder.path()).unwrap_err();
     let own_pid = std::process::id();
     assert!(matches!(error, DirectoryError::Locked { pid: Some(pid), .. } if pid == own_pid));
-    assert!(
-        error.to_string().contains(&format!("(process {own_pid})")),
-        "{error}"
-    );
+    assert!(error.to_string().contains(&format!("(process {own_pid})")), "{error}");
     drop(first);
     DataDirectory::open(folder.path()).unwrap();
 }
@@ -57,35 +52,19 @@ fn another_format_is_refused_with_both_versions_and_left_as_it_was() {
     let folder = disk_folder();
     fs::write(folder.path().join("FORMAT"), "nova data 7\n").unwrap();
     let error = DataDirectory::open(folder.path()).unwrap_err();
-    assert!(matches!(
-        error,
-        DirectoryError::OtherFormat { found: 7, .. }
-    ));
+    assert!(matches!(error, DirectoryError::OtherFormat { found: 7, .. }));
     let text = error.to_string();
-    assert!(
-        text.contains("format 7") && text.contains("format 1"),
-        "{text}"
-    );
-    assert_eq!(
-        fs::read_to_string(folder.path().join("FORMAT")).unwrap(),
-        "nova data 7\n"
-    );
+    assert!(text.contains("format 7") && text.contains("format 1"), "{text}");
+    assert_eq!(fs::read_to_string(folder.path().join("FORMAT")).unwrap(), "nova data 7\n");
 }
 
 #[test]
 fn a_directory_of_something_else_is_refused() {
-    for (name, bytes) in [
-        ("photo.jpg", &b"x"[..]),
-        ("FORMAT", b"PNG 1"),
-        ("FORMAT", &[0xff, 0]),
-    ] {
+    for (name, bytes) in [("photo.jpg", &b"x"[..]), ("FORMAT", b"PNG 1"), ("FORMAT", &[0xff, 0])] {
         let folder = disk_folder();
         fs::write(folder.path().join(name), bytes).unwrap();
         let error = DataDirectory::open(folder.path()).unwrap_err();
-        assert!(
-            matches!(&error, DirectoryError::Foreign { found, .. } if found == name),
-            "{error}"
-        );
+        assert!(matches!(&error, DirectoryError::Foreign { found, .. } if found == name), "{error}");
     }
 }
 
@@ -102,18 +81,12 @@ fn what_a_crash_while_it_was_made_left_behind_opens_as_new() {
 fn a_file_is_no_directory_and_a_file_system_in_memory_is_refused() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let error = DataDirectory::open(file.path()).unwrap_err();
-    assert!(
-        matches!(error, DirectoryError::NotDirectory { .. }),
-        "{error}"
-    );
+    assert!(matches!(error, DirectoryError::NotDirectory { .. }), "{error}");
 
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
     let error = DataDirectory::open(memory.path()).unwrap_err();
     assert!(error.to_string().contains("is on tmpfs"), "{error}");
-    assert!(
-        entries(memory.path()).is_empty(),
-        "a refused directory stays as it was"
-    );
+    assert!(entries(memory.path()).is_empty(), "a refused directory stays as it was");
 }
 
 #[test]
@@ -132,26 +105,14 @@ fn a_soft_limit_is_raised_as_far_as_the_hard_one_allows() {
     assert_eq!(judge(limit(Some(9), Some(9)), 10), Verdict::TooSmall);
     let raised = limit(Some(10), Some(20));
     assert_eq!(judge(limit(Some(9), Some(20)), 10), Verdict::Raise(raised));
-    assert_eq!(
-        judge(limit(Some(9), None), 10),
-        Verdict::Raise(limit(Some(10), None))
-    );
+    assert_eq!(judge(limit(Some(9), None), 10), Verdict::Raise(limit(Some(10), None)));
 }
 
 #[test]
 fn too_few_files_names_what_would_fit() {
     let allowed = open_files_needed(2, 500);
     let error = open_files_error(allowed, 2, 4_096);
-    assert!(
-        matches!(
-            error,
-            LimitError::OpenFiles {
-                connections_fitting: 500,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, LimitError::OpenFiles { connections_fitting: 500, .. }), "{error}");
     let text = error.to_string();
     assert!(text.contains("connections_max = 4096") && text.ends_with("connections_max to 500"));
     let error = open_files_error(100, 2, 4_096).to_string();
@@ -162,21 +123,13 @@ fn too_few_files_names_what_would_fit() {
 fn too_little_locked_memory_names_both_sizes() {
     let (allowed, needed) = (Bytes::new(65_536), Bytes::new(super::MEMLOCK_BYTES_MIN));
     let text = LimitError::Memlock { allowed, needed }.to_string();
-    assert!(
-        text.contains("may lock 64KiB of memory and needs 512KiB"),
-        "{text}"
-    );
+    assert!(text.contains("may lock 64KiB of memory and needs 512KiB"), "{text}");
     assert!(text.contains("ulimit -l 512"), "{text}");
 }
 
 fn settings_in(path: &Path) -> Settings {
     let data = path.join("nova-data");
-    Settings {
-        data,
-        shards: 1,
-        connections_max: 16,
-        ..Settings::default()
-    }
+    Settings { data, shards: 1, connections_max: 16, ..Settings::default() }
 }
 
 #[test]
@@ -187,19 +140,13 @@ fn a_good_host_is_prepared_and_its_directory_held() {
     assert_eq!(prepared.plan.shard_cpus().len(), 1);
     assert!(prepared.log_bytes_max <= settings.log.bytes_max);
     let second = prepare(&settings, |_| 0).unwrap_err();
-    assert!(
-        matches!(second, StartError::Directory(DirectoryError::Locked { .. })),
-        "{second}"
-    );
+    assert!(matches!(second, StartError::Directory(DirectoryError::Locked { .. })), "{second}");
 }
 
 #[test]
 fn more_shards_than_cpus_and_a_smaller_disk_are_told() {
     let folder = disk_folder();
-    let mut settings = Settings {
-        shards: 64,
-        ..settings_in(folder.path())
-    };
+    let mut settings = Settings { shards: 64, ..settings_in(folder.path()) };
     settings.log.bytes_max = Bytes::gib(16_384);
     settings.log.segment_bytes = Bytes::mib(8);
     let prepared = prepare(&settings, |_| 0).unwrap();

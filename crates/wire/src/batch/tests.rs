@@ -76,52 +76,20 @@ fn every_bound_refuses_and_leaves_the_builder_as_it_was() {
     let mut builder = BatchBuilder::new();
     let mib = vec![0; 1 << 20];
     let over = vec![0; (1 << 20) + 1];
-    assert_eq!(
-        builder.push(None, NONE, &over),
-        Err(BatchError::RecordContent {
-            record: 0,
-            bytes: (1 << 20) + 1
-        })
-    );
-    assert_eq!(
-        builder.push(None, &[("", "v")], b""),
-        Err(BatchError::EmptyHeaderName { record: 0 })
-    );
-    assert_eq!(
-        builder.push(None, &[("n", "v"); 101], b""),
-        Err(BatchError::Headers {
-            record: 0,
-            headers: 101
-        })
-    );
-    assert_eq!(
-        builder.push(Some(i64::MIN), NONE, b""),
-        Err(BatchError::Stamp { record: 0 })
-    );
-    assert_eq!(
-        builder.finish(&mut Vec::new()),
-        Err(BatchError::Records { records: 0 })
-    );
+    assert_eq!(builder.push(None, NONE, &over), Err(BatchError::RecordContent { record: 0, bytes: (1 << 20) + 1 }));
+    assert_eq!(builder.push(None, &[("", "v")], b""), Err(BatchError::EmptyHeaderName { record: 0 }));
+    assert_eq!(builder.push(None, &[("n", "v"); 101], b""), Err(BatchError::Headers { record: 0, headers: 101 }));
+    assert_eq!(builder.push(Some(i64::MIN), NONE, b""), Err(BatchError::Stamp { record: 0 }));
+    assert_eq!(builder.finish(&mut Vec::new()), Err(BatchError::Records { records: 0 }));
     builder.push(None, NONE, &mib).unwrap();
-    assert_eq!(
-        builder.push(None, NONE, b"x"),
-        Err(BatchError::Content {
-            bytes: (1 << 20) + 1
-        })
-    );
+    assert_eq!(builder.push(None, NONE, b"x"), Err(BatchError::Content { bytes: (1 << 20) + 1 }));
     let mut out = Vec::new();
     let crc = builder.finish(&mut out).unwrap();
-    assert_eq!(
-        VerifiedBatch::verify(&out, crc).unwrap().content_bytes(),
-        1 << 20
-    );
+    assert_eq!(VerifiedBatch::verify(&out, crc).unwrap().content_bytes(), 1 << 20);
     for _ in 0..1000 {
         builder.push(None, NONE, b"").unwrap();
     }
-    assert_eq!(
-        builder.push(None, NONE, b""),
-        Err(BatchError::Records { records: 1001 })
-    );
+    assert_eq!(builder.push(None, NONE, b""), Err(BatchError::Records { records: 1001 }));
 }
 
 #[test]
@@ -139,21 +107,10 @@ fn the_largest_batch_there_is_fits_its_bound() {
 
 #[test]
 fn the_bytes_of_a_batch_are_golden() {
-    let records = [
-        (
-            Some(5),
-            vec![(b"n".to_vec(), b"v".to_vec())],
-            b"one".to_vec(),
-        ),
-        (None, vec![], b"two".to_vec()),
-    ];
+    let records = [(Some(5), vec![(b"n".to_vec(), b"v".to_vec())], b"one".to_vec()), (None, vec![], b"two".to_vec())];
     let (bytes, crc) = encode(&records);
     let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
-    assert_eq!(
-        (hex.as_str(), crc),
-        (GOLDEN, GOLDEN_CRC),
-        "the layout changed: it needs a new wire version"
-    );
+    assert_eq!((hex.as_str(), crc), (GOLDEN, GOLDEN_CRC), "the layout changed: it needs a new wire version");
 }
 
 const GOLDEN: &str = "050000000800000005000000000000000000000000000080010001000000010000006e766f6e6574776fd6ffffff02000000d6ffffff02000000deffffff02000000d8ffffff02000000d8ffffff08000000";

@@ -4,20 +4,13 @@ use super::*;
 
 fn bucket() -> Bucket {
     let name = BucketName::new("ledger").unwrap();
-    let spec = BucketSpec {
-        create_stream_on_append: true,
-        creation_token: "t".into(),
-        ..BucketSpec::named(name)
-    };
+    let spec = BucketSpec { create_stream_on_append: true, creation_token: "t".into(), ..BucketSpec::named(name) };
     Bucket::made(&spec, BucketId::from_bytes([7; 16]), 1_700_000_000_000)
 }
 
 #[test]
 fn a_bucket_comes_back_as_it_was() {
-    let deleting = Bucket {
-        state: BucketState::Deleting,
-        ..bucket()
-    };
+    let deleting = Bucket { state: BucketState::Deleting, ..bucket() };
     for bucket in [bucket(), deleting] {
         assert_eq!(Bucket::decode(&bucket.encode()), Ok(bucket));
     }
@@ -37,19 +30,12 @@ fn a_flipped_bit_anywhere_is_found() {
 fn a_row_of_another_format_is_refused_by_number() {
     let mut bytes = bucket().encode();
     bytes[4] = 9;
-    assert_eq!(
-        Bucket::decode(&bytes),
-        Err(BucketDecodeError::Format { found: 9 })
-    );
+    assert_eq!(Bucket::decode(&bytes), Err(BucketDecodeError::Format { found: 9 }));
 }
 
 #[test]
 fn the_bytes_of_a_bucket_are_golden() {
-    assert_eq!(
-        crc32c(&bucket().encode()),
-        GOLDEN,
-        "the layout changed: it needs a new format number"
-    );
+    assert_eq!(crc32c(&bucket().encode()), GOLDEN, "the layout changed: it needs a new format number");
 }
 
 const GOLDEN: u32 = 0xaed38834;

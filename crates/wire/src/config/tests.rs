@@ -5,15 +5,8 @@ use super::*;
 fn strict() -> StreamConfig {
     StreamConfig {
         class: Class::Express,
-        retention: Retention {
-            max_age_ms: 1000,
-            max_bytes: 5,
-        },
-        batch: BatchPolicy {
-            max_bytes: 1,
-            max_records: 2,
-            max_delay_ms: 3,
-        },
+        retention: Retention { max_age_ms: 1000, max_bytes: 5 },
+        batch: BatchPolicy { max_bytes: 1, max_records: 2, max_delay_ms: 3 },
         throughput_max_bytes_per_second: 9,
         ..StreamConfig::default()
     }
@@ -28,37 +21,22 @@ fn a_create_cannot_set_a_scalar_back_to_zero_and_a_reconfigure_can() {
     };
     assert_eq!(zero.fill(&strict()), strict());
     let relaxed = zero.apply(&strict());
-    assert_eq!(
-        (relaxed.retention.max_age_ms, relaxed.retention.max_bytes),
-        (0, 5)
-    );
+    assert_eq!((relaxed.retention.max_age_ms, relaxed.retention.max_bytes), (0, 5));
     assert_eq!(relaxed.throughput_max_bytes_per_second, 0);
 }
 
 #[test]
 fn uncapped_and_age_exclude_each_other_on_the_merged_configuration() {
-    let uncapped = ConfigPatch {
-        timestamping_uncapped: Some(true),
-        ..ConfigPatch::default()
-    };
-    assert_eq!(
-        uncapped.fill(&strict()).check(),
-        Err(ConfigError::UncappedWithAge { max_age_ms: 1000 })
-    );
+    let uncapped = ConfigPatch { timestamping_uncapped: Some(true), ..ConfigPatch::default() };
+    assert_eq!(uncapped.fill(&strict()).check(), Err(ConfigError::UncappedWithAge { max_age_ms: 1000 }));
     assert_eq!(uncapped.fill(&StreamConfig::default()).check(), Ok(()));
 }
 
 #[test]
 fn only_retention_changes_without_a_hand_off() {
-    let retention = ConfigPatch {
-        retention_max_bytes: Some(7),
-        ..ConfigPatch::default()
-    };
+    let retention = ConfigPatch { retention_max_bytes: Some(7), ..ConfigPatch::default() };
     assert!(!strict().needs_hand_off(&retention.apply(&strict())));
-    let class = ConfigPatch {
-        class: Some(Class::Standard),
-        ..ConfigPatch::default()
-    };
+    let class = ConfigPatch { class: Some(Class::Standard), ..ConfigPatch::default() };
     assert!(strict().needs_hand_off(&class.apply(&strict())));
 }
 
@@ -90,8 +68,5 @@ fn a_patch_comes_back_as_it_was() {
     assert!(ConfigPatch::from_bytes(&unknown).is_err());
     let mut bad = patch.to_bytes();
     bad[4] = 9;
-    assert_eq!(
-        ConfigPatch::from_bytes(&bad),
-        Err(ConfigError::Bytes { at: 0, value: 9 })
-    );
+    assert_eq!(ConfigPatch::from_bytes(&bad), Err(ConfigError::Bytes { at: 0, value: 9 }));
 }

@@ -8,11 +8,7 @@ use crate::ids::BucketId;
 use crate::names::Key;
 
 fn place() -> Place {
-    Place {
-        stream_id: StreamId::from_bytes([3; 16]),
-        slot_epoch: Epoch::new(4),
-        rev: Rev::new(5),
-    }
+    Place { stream_id: StreamId::from_bytes([3; 16]), slot_epoch: Epoch::new(4), rev: Rev::new(5) }
 }
 
 fn head(batch_crc: u32) -> BatchHead {
@@ -20,18 +16,9 @@ fn head(batch_crc: u32) -> BatchHead {
         place: place(),
         first: SeqNum::new(100),
         records: 2,
-        stamping: Stamping {
-            arrival_ms: 1000,
-            previous_ms: 900,
-            capped: true,
-            client_stamps: true,
-        },
+        stamping: Stamping { arrival_ms: 1000, previous_ms: 900, capped: true, client_stamps: true },
         last_ms: 1000,
-        numbered: Numbered {
-            producer: ProducerId::new(7),
-            no: BatchNo::new(8),
-            one_shot: false,
-        },
+        numbered: Numbered { producer: ProducerId::new(7), no: BatchNo::new(8), one_shot: false },
         session_epoch: 9,
         batch_crc,
     }
@@ -53,26 +40,12 @@ fn entries() -> Vec<Vec<u8>> {
     let token = FencingToken::new("gen-42").unwrap();
     let key = Key::new("orders/eu").unwrap();
     let verbs = [
-        Verb::Create {
-            bucket: BucketId::from_bytes([1; 16]),
-            key,
-            config: StreamConfig::default(),
-            created_at_ms: 77,
-        },
-        Verb::Fence {
-            token: token.clone(),
-        },
-        Verb::Trim {
-            to: SeqNum::new(12),
-        },
-        Verb::Reconfigure {
-            config: StreamConfig::default(),
-        },
+        Verb::Create { bucket: BucketId::from_bytes([1; 16]), key, config: StreamConfig::default(), created_at_ms: 77 },
+        Verb::Fence { token: token.clone() },
+        Verb::Trim { to: SeqNum::new(12) },
+        Verb::Reconfigure { config: StreamConfig::default() },
         Verb::Delete,
-        Verb::Gap {
-            from: SeqNum::new(1),
-            to: SeqNum::new(1 << 33),
-        },
+        Verb::Gap { from: SeqNum::new(1), to: SeqNum::new(1 << 33) },
     ];
     let mut all = vec![
         plain,
@@ -90,11 +63,7 @@ fn every_entry_comes_back_as_it_was() {
         let (entry, entry_bytes) = Entry::decode(&encoded).unwrap();
         assert_eq!((entry_bytes, entry.place()), (encoded.len(), place()));
         let again = match entry {
-            Entry::Batch {
-                head: found,
-                batch,
-                effect,
-            } => {
+            Entry::Batch { head: found, batch, effect } => {
                 assert_eq!((found, batch), (head(crc), &bytes[..]));
                 match effect {
                     Some(effect) => encode_batch_with(&found, batch, &effect),
@@ -119,9 +88,7 @@ fn a_flipped_bit_is_found_in_every_part() {
             damaged[at] ^= 0x10;
             let found = match Entry::decode(&damaged) {
                 Err(_) => true,
-                Ok((Entry::Batch { head, batch, .. }, _)) => {
-                    VerifiedBatch::verify(batch, head.batch_crc).is_err()
-                }
+                Ok((Entry::Batch { head, batch, .. }, _)) => VerifiedBatch::verify(batch, head.batch_crc).is_err(),
                 Ok((Entry::Verb { .. }, _)) => false,
             };
             assert!(found, "byte {at} of {encoded:?}");
@@ -135,46 +102,19 @@ fn stamps_never_fall_and_are_capped_at_arrival() {
     let batch = VerifiedBatch::verify(&bytes, crc).unwrap();
     let stamping = head(crc).stamping;
     assert_eq!(stamping.last(&batch), 1000, "2000 is capped at the arrival");
-    assert_eq!(
-        Stamping {
-            capped: false,
-            ..stamping
-        }
-        .last(&batch),
-        2000
-    );
-    assert_eq!(
-        Stamping {
-            client_stamps: false,
-            ..stamping
-        }
-        .last(&batch),
-        1000
-    );
-    assert_eq!(
-        Stamping {
-            previous_ms: 5000,
-            ..stamping
-        }
-        .last(&batch),
-        5000,
-        "raised to its predecessor's"
-    );
+    assert_eq!(Stamping { capped: false, ..stamping }.last(&batch), 2000);
+    assert_eq!(Stamping { client_stamps: false, ..stamping }.last(&batch), 1000);
+    assert_eq!(Stamping { previous_ms: 5000, ..stamping }.last(&batch), 5000, "raised to its predecessor's");
 }
 
 #[test]
 fn the_bytes_of_entries_are_golden() {
-    let sums: Vec<u32> = entries()
-        .iter()
-        .map(|entry| crc32c(&entry[..entry.len() - SUM_BYTES]))
-        .collect();
+    let sums: Vec<u32> = entries().iter().map(|entry| crc32c(&entry[..entry.len() - SUM_BYTES])).collect();
     assert_eq!(sums, GOLDEN, "a layout changed: it needs a new format");
 }
 
-const GOLDEN: [u32; 9] = [
-    3623421680, 3146938410, 2648069908, 3480043950, 2329441479, 847354824, 3461023262, 680299220,
-    4228707683,
-];
+const GOLDEN: [u32; 9] =
+    [3623421680, 3146938410, 2648069908, 3480043950, 2329441479, 847354824, 3461023262, 680299220, 4228707683];
 
 proptest! {
     #[test]

@@ -70,21 +70,13 @@ impl Verb {
 
     /// The verb's entry.
     #[must_use]
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a verb's fields are at most a key and a configuration"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "a verb's fields are at most a key and a configuration")]
     pub fn encode(&self, place: Place) -> Vec<u8> {
         let mut out = vec![0; VERB_HEAD_BYTES];
         out[0] = self.code();
         put_place(&mut out, place);
         match self {
-            Self::Create {
-                bucket,
-                key,
-                config,
-                created_at_ms,
-            } => {
+            Self::Create { bucket, key, config, created_at_ms } => {
                 out.extend_from_slice(&bucket.to_bytes());
                 out.extend_from_slice(&created_at_ms.to_le_bytes());
                 out.extend_from_slice(&config.to_bytes());
@@ -108,17 +100,10 @@ impl Verb {
 
     fn decode(kind: u8, fields: &[u8]) -> Result<Self, EntryError> {
         let exactly = |bytes: usize, what| {
-            if fields.len() == bytes {
-                Ok(())
-            } else {
-                Err(EntryError::Length { what })
-            }
+            if fields.len() == bytes { Ok(()) } else { Err(EntryError::Length { what }) }
         };
         match kind {
-            KIND_CREATE
-                if fields.len() > CREATE_FIXED_BYTES
-                    && fields.len() <= CREATE_FIXED_BYTES + KEY_BYTES_MAX =>
-            {
+            KIND_CREATE if fields.len() > CREATE_FIXED_BYTES && fields.len() <= CREATE_FIXED_BYTES + KEY_BYTES_MAX => {
                 Ok(Self::Create {
                     bucket: BucketId::from_bytes(array(fields, 0)),
                     created_at_ms: i64_at(fields, 16),
@@ -127,25 +112,16 @@ impl Verb {
                 })
             }
             KIND_CREATE => Err(EntryError::Length { what: "a create" }),
-            KIND_FENCE => Ok(Self::Fence {
-                token: FencingToken::from_bytes(fields)?,
-            }),
-            KIND_TRIM => exactly(8, "a trim").map(|()| Self::Trim {
-                to: SeqNum::new(u64_at(fields, 0)),
-            }),
+            KIND_FENCE => Ok(Self::Fence { token: FencingToken::from_bytes(fields)? }),
+            KIND_TRIM => exactly(8, "a trim").map(|()| Self::Trim { to: SeqNum::new(u64_at(fields, 0)) }),
             KIND_RECONFIGURE => {
                 exactly(CONFIG_BYTES, "a reconfigure")?;
-                Ok(Self::Reconfigure {
-                    config: StreamConfig::from_bytes(&array(fields, 0))?,
-                })
+                Ok(Self::Reconfigure { config: StreamConfig::from_bytes(&array(fields, 0))? })
             }
             KIND_DELETE => exactly(0, "a delete").map(|()| Self::Delete),
             KIND_GAP => {
                 exactly(16, "a gap")?;
-                Ok(Self::Gap {
-                    from: SeqNum::new(u64_at(fields, 0)),
-                    to: SeqNum::new(u64_at(fields, 8)),
-                })
+                Ok(Self::Gap { from: SeqNum::new(u64_at(fields, 0)), to: SeqNum::new(u64_at(fields, 8)) })
             }
             found => Err(EntryError::Kind { found }),
         }
@@ -156,8 +132,5 @@ pub(super) fn decode_verb(entry: &[u8]) -> Result<Entry<'_>, EntryError> {
     let (summed, sum) = entry.split_at(entry.len() - SUM_BYTES);
     check("verb", u32_at(sum, 0), crc32c(summed))?;
     let verb = Verb::decode(entry[0], &summed[VERB_HEAD_BYTES..])?;
-    Ok(Entry::Verb {
-        place: place_at(entry),
-        verb,
-    })
+    Ok(Entry::Verb { place: place_at(entry), verb })
 }

@@ -17,14 +17,8 @@ fn frame(kind: Kind, correlation: u64, head: &[u8], payload: &[u8]) -> Vec<u8> {
 #[test]
 fn the_bytes_of_a_header_are_golden() {
     let bytes = frame(Kind::Append, 0x0102, b"head", b"payload");
-    let hex: String = bytes[..HEADER_BYTES]
-        .iter()
-        .map(|b| format!("{b:02x}"))
-        .collect();
-    assert_eq!(
-        hex, GOLDEN,
-        "the layout changed: it needs a new wire version"
-    );
+    let hex: String = bytes[..HEADER_BYTES].iter().map(|b| format!("{b:02x}")).collect();
+    assert_eq!(hex, GOLDEN, "the layout changed: it needs a new wire version");
 }
 
 const GOLDEN: &str = "4e4f56410132000002010000000000000b00000004000000e8977cea64cc617d";
@@ -33,14 +27,9 @@ const GOLDEN: &str = "4e4f56410132000002010000000000000b00000004000000e8977cea64
 fn a_frame_is_short_until_its_last_byte() {
     let bytes = frame(Kind::Ping, 7, b"abc", b"");
     for cut in 0..bytes.len() {
-        assert!(
-            matches!(next(&bytes[..cut], 100), Ok(Next::Short { .. })),
-            "{cut}"
-        );
+        assert!(matches!(next(&bytes[..cut], 100), Ok(Next::Short { .. })), "{cut}");
     }
-    let Ok(Next::Frame(found)) = next(&bytes, 100) else {
-        panic!("a whole frame")
-    };
+    let Ok(Next::Frame(found)) = next(&bytes, 100) else { panic!("a whole frame") };
     assert_eq!(
         (found.kind, found.correlation, found.head, found.frame_bytes),
         (Kind::Ping, 7, &b"abc"[..], bytes.len())
@@ -50,21 +39,12 @@ fn a_frame_is_short_until_its_last_byte() {
 #[test]
 fn a_long_body_is_refused_before_it_is_awaited() {
     let bytes = frame(Kind::Ping, 7, &[0; 200], b"");
-    assert_eq!(
-        next(&bytes[..HEADER_BYTES], 199),
-        Err(FrameError::BodyLength {
-            bytes: 200,
-            bytes_max: 199
-        })
-    );
+    assert_eq!(next(&bytes[..HEADER_BYTES], 199), Err(FrameError::BodyLength { bytes: 200, bytes_max: 199 }));
 }
 
 #[test]
 fn another_protocol_and_another_version_are_told_apart() {
-    assert!(matches!(
-        next(&[b'G'; 32], 100),
-        Err(FrameError::Magic { .. })
-    ));
+    assert!(matches!(next(&[b'G'; 32], 100), Err(FrameError::Magic { .. })));
     let mut bytes = frame(Kind::Ping, 7, b"", b"");
     bytes[4] = 2;
     assert_eq!(next(&bytes, 100), Err(FrameError::Version { found: 2 }));

@@ -12,12 +12,7 @@ fn position(seq_num: u64, timestamp_ms: i64) -> Position {
 fn acks_come_back_in_their_groups() {
     let mut out = Vec::new();
     let mut writer = AckWriter::new();
-    let acks = [1, 2, 3].map(|no| Ack {
-        no: BatchNo::new(no),
-        start: position(no * 10, 5),
-        records: 2,
-        last_ms: 6,
-    });
+    let acks = [1, 2, 3].map(|no| Ack { no: BatchNo::new(no), start: position(no * 10, 5), records: 2, last_ms: 6 });
     writer.begin_group(7, Class::Express, &mut out);
     writer.push(&acks[0], &mut out);
     writer.push(&acks[1], &mut out);
@@ -26,10 +21,7 @@ fn acks_come_back_in_their_groups() {
     writer.push(&acks[2], &mut out);
     writer.end_group(position(98, 8), &mut out);
     let mut found = Vec::new();
-    walk_acks(&out, |group, ack| {
-        found.push((group.session, group.class, group.tail, ack))
-    })
-    .unwrap();
+    walk_acks(&out, |group, ack| found.push((group.session, group.class, group.tail, ack))).unwrap();
     assert_eq!(
         found,
         vec![
@@ -76,13 +68,8 @@ proptest! {
 
 #[test]
 fn the_bytes_of_the_heads_are_golden() {
-    let append = AppendHead {
-        session: 1,
-        no: BatchNo::new(2),
-        match_seq_num: Some(SeqNum::new(3)),
-        resent: true,
-        batch_crc: 4,
-    };
+    let append =
+        AppendHead { session: 1, no: BatchNo::new(2), match_seq_num: Some(SeqNum::new(3)), resent: true, batch_crc: 4 };
     let mut golden = [0; APPEND_HEAD_BYTES];
     for (at, value) in [(0, 1), (4, 3), (8, 2), (16, 3), (24, 4)] {
         golden[at] = value;

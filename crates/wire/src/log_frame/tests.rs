@@ -62,23 +62,14 @@ fn any_flipped_bit_is_found() {
     for bit in 0..frame.len() * 8 {
         let mut bad = frame.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
-        assert!(
-            !FrameHeader::decode(&bad).is_ok_and(|header| header.body_holds(&bad)),
-            "bit {bit}"
-        );
+        assert!(!FrameHeader::decode(&bad).is_ok_and(|header| header.body_holds(&bad)), "bit {bit}");
     }
 }
 
 #[test]
 fn zeroed_space_is_no_frame() {
-    assert_eq!(
-        FrameHeader::decode(&[0; BLOCK_BYTES]),
-        Err(FrameHeaderError::Absent)
-    );
-    assert_eq!(
-        FrameHeader::decode(&[]),
-        Err(FrameHeaderError::Short { bytes: 0 })
-    );
+    assert_eq!(FrameHeader::decode(&[0; BLOCK_BYTES]), Err(FrameHeaderError::Absent));
+    assert_eq!(FrameHeader::decode(&[]), Err(FrameHeaderError::Short { bytes: 0 }));
 }
 
 fn refused_with(change: impl FnOnce(&mut [u8])) -> FrameHeaderError {
@@ -92,30 +83,15 @@ fn refused_with(change: impl FnOnce(&mut [u8])) -> FrameHeaderError {
 
 #[test]
 fn another_version_or_flag_is_refused() {
-    assert_eq!(
-        refused_with(|bytes| bytes[4] = 2),
-        FrameHeaderError::Version { version: 2 }
-    );
-    assert_eq!(
-        refused_with(|bytes| bytes[6] = 96),
-        FrameHeaderError::Version { version: 1 }
-    );
-    assert_eq!(
-        refused_with(|bytes| bytes[8] = 4),
-        FrameHeaderError::Version { version: 1 }
-    );
+    assert_eq!(refused_with(|bytes| bytes[4] = 2), FrameHeaderError::Version { version: 2 });
+    assert_eq!(refused_with(|bytes| bytes[6] = 96), FrameHeaderError::Version { version: 1 });
+    assert_eq!(refused_with(|bytes| bytes[8] = 4), FrameHeaderError::Version { version: 1 });
 }
 
 #[test]
 fn lengths_that_cannot_be_are_refused_though_the_sum_holds() {
-    let shape = |entries, body_bytes| FrameHeaderError::Shape {
-        entries,
-        body_bytes,
-    };
-    assert_eq!(
-        refused_with(|bytes| bytes[63] = 0xFF),
-        shape(2, 0xFF00_000D)
-    );
+    let shape = |entries, body_bytes| FrameHeaderError::Shape { entries, body_bytes };
+    assert_eq!(refused_with(|bytes| bytes[63] = 0xFF), shape(2, 0xFF00_000D));
     assert_eq!(refused_with(|bytes| bytes[12] = 4), shape(4, 13));
     assert_eq!(refused_with(|bytes| bytes[12] = 0), shape(0, 13));
     assert_eq!(refused_with(|bytes| bytes[16..24].fill(0xFF)), shape(2, 13));

@@ -141,9 +141,7 @@ impl Field for Start {
             1 => Ok(Self::SeqNum(SeqNum::new(value))),
             2 => Ok(Self::Timestamp(value.cast_signed())),
             3 => Ok(Self::Last(value)),
-            _ => Err(Refusal::invalid(format!(
-                "a start of kind {kind} is unknown"
-            ))),
+            _ => Err(Refusal::invalid(format!("a start of kind {kind} is unknown"))),
         }
     }
 }
@@ -171,9 +169,7 @@ impl Field for TrimTo {
         match kind {
             1 => Ok(Self::SeqNum(SeqNum::new(value))),
             2 => Ok(Self::Timestamp(value.cast_signed())),
-            _ => Err(Refusal::invalid(format!(
-                "a trim of kind {kind} is unknown"
-            ))),
+            _ => Err(Refusal::invalid(format!("a trim of kind {kind} is unknown"))),
         }
     }
 }
@@ -265,11 +261,7 @@ impl Field for BucketPatch {
 
     fn to_raw(&self) -> Self::Raw {
         let switch = |set: Option<bool>| optional(set.map(u8::from));
-        (
-            switch(self.create_stream_on_append),
-            switch(self.create_stream_on_read),
-            self.defaults.to_bytes(),
-        )
+        (switch(self.create_stream_on_append), switch(self.create_stream_on_read), self.defaults.to_bytes())
     }
 
     fn from_raw((append, read, defaults): Self::Raw) -> Result<Self, Refusal> {
@@ -310,23 +302,17 @@ impl Field for Refusal {
     }
 
     fn from_raw(raw: RefusalRow) -> Result<Self, Refusal> {
-        let reason = Reason::of_code(raw.reason)
-            .ok_or_else(|| Refusal::invalid(format!("reason {} is unknown", raw.reason)))?;
+        let reason =
+            Reason::of_code(raw.reason).ok_or_else(|| Refusal::invalid(format!("reason {} is unknown", raw.reason)))?;
         let details = Details {
             tail: present(raw.tail)?.map(Position::from_raw).transpose()?,
             trim_point: present(raw.trim_point)?.map(SeqNum::new),
-            fencing_token: present(raw.fencing_token)?
-                .map(FencingToken::from_raw)
-                .transpose()?,
+            fencing_token: present(raw.fencing_token)?.map(FencingToken::from_raw).transpose()?,
             leader: present(raw.leader)?.map(String::from_raw).transpose()?,
             retry_after_ms: present(raw.retry_after_ms)?,
         };
         let details = (details != Details::default()).then(|| Box::new(details));
-        Ok(Self {
-            reason,
-            message: String::from_raw(raw.message)?,
-            details,
-        })
+        Ok(Self { reason, message: String::from_raw(raw.message)?, details })
     }
 }
 

@@ -20,10 +20,7 @@ fn position() -> Position {
 }
 
 fn spec() -> BucketSpec {
-    BucketSpec {
-        create_stream_on_append: true,
-        ..BucketSpec::named(address().bucket)
-    }
+    BucketSpec { create_stream_on_append: true, ..BucketSpec::named(address().bucket) }
 }
 
 fn bucket() -> Bucket {
@@ -52,11 +49,7 @@ fn refusal() -> Refusal {
         leader: Some("host:1".into()),
         retry_after_ms: Some(50),
     };
-    Refusal {
-        reason: Reason::FencedOut,
-        message: "no".into(),
-        details: Some(Box::new(details)),
-    }
+    Refusal { reason: Reason::FencedOut, message: "no".into(), details: Some(Box::new(details)) }
 }
 
 /// Every message there is, each through `check`.
@@ -140,11 +133,7 @@ fn every_message_comes_back_as_it_was() {
         assert_eq!(get(&bytes), Some(true), "{kind:?}");
     });
     let hot = [Kind::Append, Kind::Acks, Kind::Page, Kind::Records];
-    assert_eq!(
-        kinds + hot.len(),
-        Kind::ALL.len(),
-        "a kind has no case here"
-    );
+    assert_eq!(kinds + hot.len(), Kind::ALL.len(), "a kind has no case here");
 }
 
 #[test]
@@ -164,24 +153,16 @@ fn no_mutation_does_more_than_be_judged() {
 #[test]
 fn the_bytes_of_the_messages_are_golden() {
     let mut sums = Vec::new();
-    each(|kind, bytes, _| {
-        sums.extend_from_slice(format!("{kind:?} {:08x}\n", crc32c(&bytes)).as_bytes())
-    });
+    each(|kind, bytes, _| sums.extend_from_slice(format!("{kind:?} {:08x}\n", crc32c(&bytes)).as_bytes()));
     let golden = include_str!("../../golden/messages.txt");
-    assert_eq!(
-        String::from_utf8(sums).unwrap(),
-        golden,
-        "a layout changed: it needs a new wire version"
-    );
+    assert_eq!(String::from_utf8(sums).unwrap(), golden, "a layout changed: it needs a new wire version");
 }
 
 #[test]
 fn a_message_travels_in_a_frame_with_its_payload() {
     let mut out = Vec::new();
     Ping { echo: 3 }.frame_with(9, b"rest", &mut out);
-    let Ok(Next::Frame(frame)) = frame::next(&out, 1000) else {
-        panic!("a whole frame")
-    };
+    let Ok(Next::Frame(frame)) = frame::next(&out, 1000) else { panic!("a whole frame") };
     assert_eq!((frame.correlation, frame.payload), (9, &b"rest"[..]));
     assert_eq!(Ping::of(&frame), Ok(Ping { echo: 3 }));
     assert!(Pong::of(&frame).is_err());

@@ -23,10 +23,7 @@ fn the_header_keeps_its_golden_bytes() {
     let golden = include_bytes!("../../golden/segment_header.bin");
     let bytes = encoded();
     assert_eq!(&bytes[..HEADER_BYTES], golden);
-    assert!(
-        bytes[HEADER_BYTES..].iter().all(|&byte| byte == 0),
-        "the rest of the block is zero"
-    );
+    assert!(bytes[HEADER_BYTES..].iter().all(|&byte| byte == 0), "the rest of the block is zero");
     assert_eq!(SegmentHeader::decode(golden), Ok(sample()));
 }
 
@@ -45,10 +42,7 @@ fn another_version_is_refused() {
     bytes[8] = 2;
     let crc = crc32c(&bytes[8..HEADER_BYTES]);
     put_u32(&mut bytes, 4, crc);
-    assert_eq!(
-        SegmentHeader::decode(&bytes),
-        Err(SegmentHeaderError::Version { version: 2 })
-    );
+    assert_eq!(SegmentHeader::decode(&bytes), Err(SegmentHeaderError::Version { version: 2 }));
 }
 
 proptest! {

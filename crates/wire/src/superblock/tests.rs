@@ -31,10 +31,7 @@ fn the_superblock_keeps_its_golden_bytes() {
     let golden = include_bytes!("../../golden/superblock.bin");
     let bytes = sample().encode(2).unwrap();
     assert_eq!(bytes[..golden.len()], golden[..]);
-    assert!(
-        bytes[golden.len()..].iter().all(|&byte| byte == 0),
-        "the rest of the block is zero"
-    );
+    assert!(bytes[golden.len()..].iter().all(|&byte| byte == 0), "the rest of the block is zero");
     assert_eq!(bytes.len(), 4096);
     let (decoded, crc) = Superblock::decode(golden).unwrap();
     assert_eq!(decoded, sample());
@@ -76,19 +73,12 @@ fn a_newer_log_is_refused_by_name() {
 #[test]
 fn as_many_segments_fit_as_it_says_and_no_more() {
     let mut superblock = sample();
-    superblock
-        .segments
-        .resize(SEGMENTS_MAX, superblock.segments[0]);
+    superblock.segments.resize(SEGMENTS_MAX, superblock.segments[0]);
     let bytes = superblock.encode(0).unwrap();
     assert!(bytes.len() <= COPY_BYTES);
     assert_eq!(Superblock::decode(&bytes).unwrap().0, superblock);
     superblock.segments.push(superblock.segments[0]);
-    assert_eq!(
-        superblock.encode(0),
-        Err(SuperblockError::TooMany {
-            segments: SEGMENTS_MAX + 1
-        })
-    );
+    assert_eq!(superblock.encode(0), Err(SuperblockError::TooMany { segments: SEGMENTS_MAX + 1 }));
 }
 
 proptest! {
