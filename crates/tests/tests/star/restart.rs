@@ -149,7 +149,7 @@ fn a_start_right_after_a_kill_loses_nothing_to_writes_that_come_late() {
 /// the process dies, and come to an end only after it. Without such a throttle it says so and shows nothing.
 #[test]
 fn a_start_over_slow_writes_waits_for_them_or_starts_elsewhere() {
-    let disk = match LoopDisk::new(400) {
+    let disk = match LoopDisk::new(1_000) {
         Ok(disk) => disk,
         Err(why) => return eprintln!("skipped: no disk of its own here: {why}"),
     };
@@ -194,12 +194,16 @@ fn restart_at_once(novad: &mut Novad) {
 }
 
 fn hammer(data: &Path, slow: Option<Throttle>, cycles: usize) {
-    let mut novad = Novad::start(data, &["--shards", "2", "--log-bytes-max", "128MiB"]);
+    let mut novad = Novad::start(data, &["--shards", "2", "--log-bytes-max", "384MiB"]);
     within(120, async {
         novad.client_with_bucket().await;
         let mut loads: Vec<Load> = (0..8).map(|_| Load::default()).collect();
         let mut held = 0;
-        for _ in 0..cycles {
+        for cycle in 0..5 * cycles {
+            // With a slow disk on, until a write has come late.
+            if cycle >= cycles && (held > 0 || slow.is_none()) {
+                break;
+            }
             if let Some(slow) = &slow {
                 slow.hold(novad.pid());
             }
