@@ -146,30 +146,36 @@ impl DiskReport {
 /// [`BenchError`] of an option, or of the file.
 pub fn run(options: &DiskOptions, on_progress: OnProgress<'_>) -> Result<DiskReport, BenchError> {
     options.check()?;
-    if let Some(cpu) = options.cpu {
-        return on_cpu(options, cpu, on_progress);
+    // Before the writer is pinned, for the facts tell which CPUs the process may use.
+    let made = Made::here(Some(&options.directory));
+    match options.cpu {
+        Some(cpu) => on_cpu(options, made, cpu, on_progress),
+        None => measure(options, made, on_progress),
     }
-    measure(options, on_progress)
 }
 
 /// Measures on a thread of its own, so that the caller stays where it is.
-fn on_cpu(options: &DiskOptions, cpu: usize, on_progress: OnProgress<'_>) -> Result<DiskReport, BenchError> {
+fn on_cpu(
+    options: &DiskOptions,
+    made: Made,
+    cpu: usize,
+    on_progress: OnProgress<'_>,
+) -> Result<DiskReport, BenchError> {
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         let writer = scope.spawn(move || {
             crate::cpu::pin(cpu)?;
             // A caller that has gone needs no progress.
-            measure(options, &mut |progress| _ = sender.send(*progress))
+            measure(options, made, &mut |progress| _ = sender.send(*progress))
         });
         receiver.iter().for_each(|progress| on_progress(&progress));
         writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
 }
 
-fn measure(options: &DiskOptions, on_progress: OnProgress<'_>) -> Result<DiskReport, BenchError> {
+fn measure(options: &DiskOptions, made: Made, on_progress: OnProgress<'_>) -> Result<DiskReport, BenchError> {
     let began = Instant::now();
     let mut target = Target::create(&options.directory, options.file_bytes)?;
-    let made = Made::here(Some(&options.directory));
     let mut rungs = Vec::new();
     let all = options.sizes.len() * options.methods.len();
     let mut writes = 0;
@@ -236,7 +242,7 @@ impl fmt::Display for DiskReport {
         let (directory, direct) = (self.settings.directory.display(), self.is_direct);
         let how = if direct { "O_DIRECT" } else { "through the cache" };
         writeln!(f, "disk       {directory}, {how}, one write at a time, into written zeroes")?;
-        writeln!(f, "\n    KiB  method          {}        rate (µs)", Quantiles::HEADS)?;
+        writeln!(f, "\n    KiB  µs, by         {}       rate", Quantiles::HEADS)?;
         for rung in &self.rungs {
             let is_floor = self.floor(rung.write_bytes) == Some(rung);
             writeln!(
