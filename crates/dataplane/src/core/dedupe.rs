@@ -1,5 +1,7 @@
 //! What a stream remembers of its producers, so that a batch resent is stored once.
 
+use std::collections::VecDeque;
+
 use smallvec::SmallVec;
 use wire::entry::Numbered;
 use wire::ids::{BatchNo, Lsn, Position, ProducerId};
@@ -41,10 +43,28 @@ pub(crate) enum Seen {
     Forgotten,
 }
 
+/// A producer. A batch numbered past its newest is new, so that the hot path needs no look at its answers.
 #[derive(Debug)]
 struct Producer {
     id: ProducerId,
-    answers: SmallVec<[Answer; 1]>,
+    newest: BatchNo,
+    /// By number.
+    answers: VecDeque<Answer>,
+}
+
+impl Producer {
+    fn note(&mut self, answer: Answer) {
+        if self.answers.len() == ANSWERS_MAX {
+            self.answers.pop_front();
+        }
+        if answer.no > self.newest {
+            self.newest = answer.no;
+            self.answers.push_back(answer);
+            return;
+        }
+        let at = self.answers.partition_point(|other| other.no < answer.no);
+        self.answers.insert(at, answer);
+    }
 }
 
 /// Whether a batch has a number that a resend of it would repeat.
@@ -56,7 +76,7 @@ pub(crate) fn is_remembered(numbered: Numbered) -> bool {
 #[derive(Debug, Default)]
 pub(crate) struct Dedupe {
     /// The one heard most recently last.
-    producers: Vec<Producer>,
+    producers: SmallVec<[Producer; 1]>,
     one_shots: Vec<(ProducerId, Answer)>,
 }
 
@@ -71,13 +91,12 @@ impl Dedupe {
         let Some(producer) = self.producers.iter().rfind(|producer| producer.id == numbered.producer) else {
             return Seen::New;
         };
-        match producer.answers.last() {
-            Some(last) if last.no >= numbered.no => {}
-            _ => return Seen::New,
+        if numbered.no > producer.newest {
+            return Seen::New;
         }
         match producer.answers.iter().rfind(|answer| answer.no == numbered.no) {
             Some(answer) => judge(answer, batch_crc),
-            None if producer.answers.first().is_some_and(|first| first.no > numbered.no) => Seen::Forgotten,
+            None if producer.answers.front().is_some_and(|first| first.no > numbered.no) => Seen::Forgotten,
             // A number between remembered ones was refused before, so that nothing of it is stored.
             None => Seen::New,
         }
@@ -103,15 +122,12 @@ impl Dedupe {
                 if self.producers.len() == PRODUCERS_MAX {
                     self.producers.remove(0);
                 }
-                self.producers.push(Producer { id: numbered.producer, answers: SmallVec::new() });
+                let (id, newest) = (numbered.producer, BatchNo::ZERO);
+                self.producers.push(Producer { id, newest, answers: VecDeque::new() });
             }
         }
         let Some(producer) = self.producers.last_mut() else { unreachable!("one was just put there") };
-        if producer.answers.len() == ANSWERS_MAX {
-            producer.answers.remove(0);
-        }
-        let at = producer.answers.partition_point(|other| other.no < answer.no);
-        producer.answers.insert(at, answer);
+        producer.note(answer);
     }
 
     /// Whether nothing is remembered.
