@@ -98,8 +98,7 @@ pub(crate) async fn read_bucket(
         Err(StoreError::NotFound { .. }) => return Ok(None),
         Err(e) => return Err(e.into()),
     };
-    let bucket =
-        Bucket::decode(&found.body).map_err(|source| LoadError::Bucket { object: object.clone(), source })?;
+    let bucket = Bucket::decode(&found.body).map_err(|source| LoadError::Bucket { object: object.clone(), source })?;
     if object_of(&bucket.name)? != *object {
         return Err(LoadError::Misplaced { object: object.clone(), found: bucket.name });
     }

@@ -117,7 +117,8 @@ impl Buckets {
         let tables = Tables::new(shards, table);
         let mut out = vec![Command::Tell(ToShard::Buckets(Arc::clone(tables.newest())))];
         let mut buckets = Self { tables, versions, jobs: BTreeMap::new(), waiting: 0 };
-        let deleting: Vec<_> = buckets.table().buckets.values().filter(|b| b.state == BucketState::Deleting).cloned().collect();
+        let deleting: Vec<_> =
+            buckets.table().buckets.values().filter(|b| b.state == BucketState::Deleting).cloned().collect();
         for bucket in deleting {
             let mut job = Job::new();
             buckets.freeze(&mut job, bucket.clone(), &mut out);
@@ -204,8 +205,7 @@ impl Buckets {
         self.tables.on_confirmed(shard, version);
         let mut out = Vec::new();
         let confirming = |job: &Job| matches!(job.work, Work::Confirming { .. });
-        let names: Vec<_> =
-            self.jobs.iter().filter(|(_, job)| confirming(job)).map(|(name, _)| name.clone()).collect();
+        let names: Vec<_> = self.jobs.iter().filter(|(_, job)| confirming(job)).map(|(name, _)| name.clone()).collect();
         for name in names {
             if let Some(job) = self.jobs.remove(&name) {
                 self.advance(&name, job, &mut out);
@@ -244,7 +244,8 @@ impl Buckets {
     /// Nothing more will be done: answers every verb that waits.
     pub(crate) fn on_stop(&mut self) -> Vec<Command> {
         let mut out = Vec::new();
-        let refusal = Refusal::new(Reason::Unavailable, "the star is stopping: the change may or may not have been made");
+        let refusal =
+            Refusal::new(Reason::Unavailable, "the star is stopping: the change may or may not have been made");
         for job in std::mem::take(&mut self.jobs).values_mut() {
             job.refuse_active(&refusal, &mut out);
             job.refuse_waiting(&refusal, &mut out);

@@ -1,5 +1,5 @@
-use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
 
 use wire::handoff::{BucketTable, Full, ToShard};
 use wire::ids::BucketId;

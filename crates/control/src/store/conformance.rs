@@ -287,7 +287,8 @@ impl<S: Store + ?Sized> Ground<S> {
 
     async fn keeps_names_apart(&self) -> Result<(), Broken> {
         let long = format!("n/{}", "z".repeat(ObjectName::SEGMENT_BYTES_MAX));
-        let odd = ["n/a b", "n/a%20b", "n/a+b", "n/A", "n/a", "n/.hidden", "n/a.obj", "n/a.obj/b", "n/-", "n/\u{1F980}?*"];
+        let odd =
+            ["n/a b", "n/a%20b", "n/a+b", "n/A", "n/a", "n/.hidden", "n/a.obj", "n/a.obj/b", "n/-", "n/\u{1F980}?*"];
         let names = odd.into_iter().chain([long.as_str()]);
         let mut made = Vec::new();
         for rest in names {
@@ -313,7 +314,8 @@ impl<S: Store + ?Sized> Ground<S> {
                 .collect();
             let mut winners = Vec::new();
             for (racer, running) in racers.into_iter().enumerate() {
-                let won = running.await.map_err(|e| Broken::Answer { promise: "a racer ends", found: e.to_string() })??;
+                let won =
+                    running.await.map_err(|e| Broken::Answer { promise: "a racer ends", found: e.to_string() })??;
                 winners.extend(won.then_some(racer));
             }
             let [winner] = winners[..] else {

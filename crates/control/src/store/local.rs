@@ -18,8 +18,8 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 
 use super::{
-    Effect, ListPage, Object, ObjectMeta, ObjectName, ObjectPrefix, PutNonce, Span, Store, StoreError, StoreFuture, StoreOp,
-    Version,
+    Effect, ListPage, Object, ObjectMeta, ObjectName, ObjectPrefix, PutNonce, Span, Store, StoreError, StoreFuture,
+    StoreOp, Version,
 };
 use object::Files;
 pub use open::OpenError;
@@ -94,9 +94,11 @@ impl Store for LocalDirectory {
         nonce: PutNonce,
     ) -> StoreFuture<'a, Version> {
         let (key, expected) = (name.clone(), expected.clone());
-        Box::pin(self.run((StoreOp::PutIfMatch, name.as_str()), move |files| {
-            files.put_if_match(&key, &expected, &body, nonce)
-        }))
+        Box::pin(
+            self.run((StoreOp::PutIfMatch, name.as_str()), move |files| {
+                files.put_if_match(&key, &expected, &body, nonce)
+            }),
+        )
     }
 
     fn get<'a>(&'a self, name: &'a ObjectName, span: Span) -> StoreFuture<'a, Object> {
@@ -126,9 +128,9 @@ impl Store for LocalDirectory {
         limit: usize,
     ) -> StoreFuture<'a, ListPage> {
         let (within, after) = (prefix.clone(), after.cloned());
-        Box::pin(self.run((StoreOp::List, prefix.as_str()), move |files| {
-            walk::list(files, &within, after.as_ref(), limit)
-        }))
+        Box::pin(
+            self.run((StoreOp::List, prefix.as_str()), move |files| walk::list(files, &within, after.as_ref(), limit)),
+        )
     }
 }
 

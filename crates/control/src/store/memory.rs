@@ -11,8 +11,8 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 
 use super::{
-    Effect, ListPage, Listed, Object, ObjectMeta, ObjectName, ObjectPrefix, PutNonce, Span, Store, StoreError, StoreFuture,
-    StoreOp, Version,
+    Effect, ListPage, Listed, Object, ObjectMeta, ObjectName, ObjectPrefix, PutNonce, Span, Store, StoreError,
+    StoreFuture, StoreOp, Version,
 };
 
 /// What an operation is told to do instead of succeeding. The caller is told [`Effect::Unknown`] both times for a write.
@@ -81,9 +81,7 @@ impl State {
     fn put_if_absent(&mut self, name: &ObjectName, body: Bytes, nonce: PutNonce) -> Result<Version, StoreError> {
         match self.objects.get(name) {
             Some(stored) if stored.is(&body, nonce) => Ok(stored.version.clone()),
-            Some(stored) => {
-                Err(StoreError::AlreadyExists { name: name.clone(), current: stored.version.clone() })
-            }
+            Some(stored) => Err(StoreError::AlreadyExists { name: name.clone(), current: stored.version.clone() }),
             None => Ok(self.put(name, body, nonce)),
         }
     }
@@ -124,10 +122,8 @@ impl State {
 
     fn list(&self, prefix: &ObjectPrefix, after: Option<&ObjectName>, limit: usize) -> ListPage {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut matching = self
-            .objects
-            .range((from, Bound::Unbounded))
-            .filter(|(name, _)| name.as_str().starts_with(prefix.as_str()));
+        let mut matching =
+            self.objects.range((from, Bound::Unbounded)).filter(|(name, _)| name.as_str().starts_with(prefix.as_str()));
         let row = |(name, stored): (&ObjectName, &Stored)| Listed {
             name: name.clone(),
             size_bytes: stored.body.len() as u64,
@@ -240,9 +236,9 @@ impl Store for MemoryStore {
         body: Bytes,
         nonce: PutNonce,
     ) -> StoreFuture<'a, Version> {
-        Box::pin(self.run(StoreOp::PutIfMatch, name.as_str(), move |state| {
-            state.put_if_match(name, expected, body, nonce)
-        }))
+        Box::pin(
+            self.run(StoreOp::PutIfMatch, name.as_str(), move |state| state.put_if_match(name, expected, body, nonce)),
+        )
     }
 
     fn get<'a>(&'a self, name: &'a ObjectName, span: Span) -> StoreFuture<'a, Object> {

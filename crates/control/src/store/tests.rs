@@ -5,7 +5,8 @@ use bytes::Bytes;
 
 use super::conformance::{self, Case};
 use super::{
-    Effect, Fault, LocalDirectory, MemoryStore, ObjectName, ObjectPrefix, PutNonce, Span, Store, StoreError, StoreOp, Version,
+    Effect, Fault, LocalDirectory, MemoryStore, ObjectName, ObjectPrefix, PutNonce, Span, Store, StoreError, StoreOp,
+    Version,
 };
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -47,7 +48,12 @@ fn the_local_directory_conforms_for_two_openers_at_once() {
 struct Heedless(MemoryStore);
 
 impl Store for Heedless {
-    fn put_if_absent<'a>(&'a self, name: &'a ObjectName, body: Bytes, nonce: PutNonce) -> super::StoreFuture<'a, Version> {
+    fn put_if_absent<'a>(
+        &'a self,
+        name: &'a ObjectName,
+        body: Bytes,
+        nonce: PutNonce,
+    ) -> super::StoreFuture<'a, Version> {
         Box::pin(async move {
             self.0.delete(name).await?;
             self.0.put_if_absent(name, body, nonce).await

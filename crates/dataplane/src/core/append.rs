@@ -74,10 +74,8 @@ impl Shard {
         let window = self.config.append_window;
         let Some((session, state)) = self.sessions.held_by(conn, head.session) else {
             if let Some(out) = world.out(conn) {
-                let refusal = Refusal::new(
-                    Reason::NotFound,
-                    format!("this connection has no session {}", head.session),
-                );
+                let refusal =
+                    Refusal::new(Reason::NotFound, format!("this connection has no session {}", head.session));
                 out.message(&wire::message::AppendRefused { session: head.session, no: head.no, refusal }, 0);
             }
             return Flow::Done;
@@ -132,11 +130,8 @@ impl Shard {
             return Ok(Flow::Blocked);
         };
         let (high, low) = once.idempotency;
-        let numbered = Numbered {
-            producer: ProducerId::new(high),
-            no: BatchNo::new(low),
-            one_shot: (high, low) != (0, 0),
-        };
+        let numbered =
+            Numbered { producer: ProducerId::new(high), no: BatchNo::new(low), one_shot: (high, low) != (0, 0) };
         let incoming = Incoming {
             to,
             numbered,
@@ -467,9 +462,11 @@ fn append_plain(
     batch: &[u8],
 ) -> (wire::ids::Lsn, express_log::EntryPos) {
     let entry_bytes = entry::batch_entry_bytes(batch.len());
-    ring.push_with(entry_bytes, |bytes| entry::encode_batch(head, batch, bytes), |bytes| {
-        world.append(entry_bytes, |out| out.copy_from_slice(bytes))
-    })
+    ring.push_with(
+        entry_bytes,
+        |bytes| entry::encode_batch(head, batch, bytes),
+        |bytes| world.append(entry_bytes, |out| out.copy_from_slice(bytes)),
+    )
 }
 
 /// Appends an entry that is encoded already.
@@ -478,7 +475,9 @@ pub(super) fn append_bytes(
     ring: &mut super::ring::Ring,
     entry: &[u8],
 ) -> (wire::ids::Lsn, express_log::EntryPos) {
-    ring.push_with(entry.len(), |bytes| bytes.copy_from_slice(entry), |bytes| {
-        world.append(entry.len(), |out| out.copy_from_slice(bytes))
-    })
+    ring.push_with(
+        entry.len(),
+        |bytes| bytes.copy_from_slice(entry),
+        |bytes| world.append(entry.len(), |out| out.copy_from_slice(bytes)),
+    )
 }

@@ -343,7 +343,12 @@ impl Shard {
 }
 
 /// What a batch at this place of the log is to its row.
-pub(crate) fn committed(start: Position, end: Position, content_bytes: u32, (log, pos): (u16, EntryPos)) -> CommittedBatch {
+pub(crate) fn committed(
+    start: Position,
+    end: Position,
+    content_bytes: u32,
+    (log, pos): (u16, EntryPos),
+) -> CommittedBatch {
     CommittedBatch { start, end, content_bytes, log, pos }
 }
 

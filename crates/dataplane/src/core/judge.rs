@@ -52,16 +52,14 @@ pub(super) fn judge_stamps(config: &StreamConfig, batch: &VerifiedBatch<'_>) -> 
         TimestampingMode::ClientPrefer => Ok(()),
         TimestampingMode::ClientRequire => match (0..batch.records()).find(|at| batch.stamp(*at).is_none()) {
             None => Ok(()),
-            Some(at) => Err(Refusal::invalid(format!(
-                "record {at} has no timestamp, and the stream's mode is client-require"
-            ))),
+            Some(at) => {
+                Err(Refusal::invalid(format!("record {at} has no timestamp, and the stream's mode is client-require")))
+            }
         },
         TimestampingMode::Arrival if batch.has_no_stamps() => Ok(()),
         TimestampingMode::Arrival => match (0..batch.records()).find(|at| batch.stamp(*at).is_some()) {
             None => Ok(()),
-            Some(at) => Err(Refusal::invalid(format!(
-                "record {at} has a timestamp, and the stream's mode is arrival"
-            ))),
+            Some(at) => Err(Refusal::invalid(format!("record {at} has a timestamp, and the stream's mode is arrival"))),
         },
     }
 }

@@ -301,13 +301,8 @@ impl Shard {
             Err(error) => self.fail(job, Refusal::new(Reason::Internal, error.to_string()), world),
             Ok(bytes) => {
                 let Some(source) = asked else { return };
-                let span = Span {
-                    log: source.log,
-                    segment: source.segment,
-                    offset: source.offset,
-                    bytes,
-                    is_checked: false,
-                };
+                let span =
+                    Span { log: source.log, segment: source.segment, offset: source.offset, bytes, is_checked: false };
                 self.take_span(job, span, world);
             }
         }

@@ -6,8 +6,8 @@
 use std::collections::VecDeque;
 
 use express_log::EntryPos;
-use wire::ids::SegmentId;
 use wire::entry::ENTRY_BYTES_MAX;
+use wire::ids::SegmentId;
 use wire::log_frame::ENTRY_PREFIX_BYTES;
 
 /// Neighbouring entries of one segment.

@@ -147,11 +147,8 @@ impl Row {
     /// Moves the trim point, never back, and forgets extents that lie below it as a whole.
     pub(crate) fn apply_trim(&mut self, to: SeqNum) {
         self.trim_point = self.trim_point.max(to.min(self.tail.seq_num));
-        let kept_from = if self.trim_point == self.tail.seq_num {
-            self.extents.len()
-        } else {
-            self.extent_of(self.trim_point)
-        };
+        let kept_from =
+            if self.trim_point == self.tail.seq_num { self.extents.len() } else { self.extent_of(self.trim_point) };
         let gone: u64 = self.extents[..kept_from].iter().map(|extent| u64::from(extent.content_bytes)).sum();
         self.bytes -= gone;
         self.extents.drain(..kept_from);

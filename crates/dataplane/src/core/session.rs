@@ -99,7 +99,8 @@ impl Sessions {
         self.epochs += 1;
         session.epoch = self.epochs;
         let conn = session.conn;
-        let at = u32::try_from(self.sessions.insert(session)).unwrap_or_else(|_| unreachable!("bounded by SESSIONS_MAX"));
+        let at =
+            u32::try_from(self.sessions.insert(session)).unwrap_or_else(|_| unreachable!("bounded by SESSIONS_MAX"));
         self.conns.entry(conn).or_default().sessions.push(at);
         at
     }

@@ -153,8 +153,7 @@ impl Shard {
     }
 
     pub(super) fn bucket_of(&self, name: &BucketName) -> Result<Arc<Bucket>, Refusal> {
-        self.bucket(name)
-            .ok_or_else(|| Refusal::new(Reason::NotFound, format!("there is no bucket '{name}'")))
+        self.bucket(name).ok_or_else(|| Refusal::new(Reason::NotFound, format!("there is no bucket '{name}'")))
     }
 
     pub(super) fn bucket_name(&self, bucket: BucketId) -> Option<BucketName> {
@@ -194,7 +193,12 @@ impl Shard {
 
     /// This shard's part of a list: streams of a bucket after a key, in key order.
     pub(crate) fn list(&self, bucket: BucketId, after: &str, limit: usize) -> Vec<StreamInfo> {
-        self.streams.after(bucket, after).filter(|row| row.is_committed()).take(limit).map(|row| self.info(row)).collect()
+        self.streams
+            .after(bucket, after)
+            .filter(|row| row.is_committed())
+            .take(limit)
+            .map(|row| self.info(row))
+            .collect()
     }
 
     /// A request that is not hot.

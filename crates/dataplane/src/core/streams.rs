@@ -72,7 +72,9 @@ pub(crate) enum FoldError {
         rev: Rev,
     },
     /// Entries before it are missing.
-    #[error("stream {stream_id} goes from rev {applied} to rev {rev} of epoch {epoch}: entries between them are missing")]
+    #[error(
+        "stream {stream_id} goes from rev {applied} to rev {rev} of epoch {epoch}: entries between them are missing"
+    )]
     Hole {
         /// The stream.
         stream_id: StreamId,

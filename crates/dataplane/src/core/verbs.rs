@@ -245,13 +245,7 @@ impl Shard {
     }
 
     /// Open a writer session.
-    pub(super) fn open(
-        &mut self,
-        conn: ConnId,
-        to: To,
-        open: Open,
-        world: &mut impl World,
-    ) -> Result<Flow, Refusal> {
+    pub(super) fn open(&mut self, conn: ConnId, to: To, open: Open, world: &mut impl World) -> Result<Flow, Refusal> {
         if open.producer.get() == 0 {
             return Err(Refusal::invalid("a session's producer number must not be 0"));
         }
@@ -327,12 +321,7 @@ impl Shard {
     }
 
     /// Ends the open sessions of a row for which there is a reason, once what they have in flight is answered.
-    pub(super) fn end_sessions(
-        &mut self,
-        row: u32,
-        why: impl Fn(&Session) -> Option<Refusal>,
-        world: &mut impl World,
-    ) {
+    pub(super) fn end_sessions(&mut self, row: u32, why: impl Fn(&Session) -> Option<Refusal>, world: &mut impl World) {
         let Some(live) = self.live(row) else { return };
         for session in live.sessions.clone() {
             let Some(state) = self.sessions.get_mut(session) else { continue };
@@ -475,7 +464,13 @@ impl Shard {
     }
 
     /// Moves the trim point to a sequence number, at most to the tail.
-    pub(super) fn trim_to(&mut self, to: To, row: u32, seq_num: SeqNum, world: &mut impl World) -> Result<Flow, Refusal> {
+    pub(super) fn trim_to(
+        &mut self,
+        to: To,
+        row: u32,
+        seq_num: SeqNum,
+        world: &mut impl World,
+    ) -> Result<Flow, Refusal> {
         let Some(state) = self.streams.row_mut(row) else { return Err(deleted_meanwhile()) };
         let live = live_of(state);
         let seq_num = seq_num.min(live.next);

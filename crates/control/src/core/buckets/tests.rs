@@ -105,7 +105,9 @@ impl World {
     fn perform(&mut self, commands: Vec<Command>) {
         for command in commands {
             match command {
-                Command::Tell(message) => self.shards.iter_mut().for_each(|shard| shard.queue.push_back(message.clone())),
+                Command::Tell(message) => {
+                    self.shards.iter_mut().for_each(|shard| shard.queue.push_back(message.clone()))
+                }
                 Command::Reply { to, result } => self.answer(to.ticket, result),
                 asked => self.asked.push_back(asked),
             }
@@ -116,7 +118,9 @@ impl World {
         let changed = self.changes.remove(&ticket);
         for shard in &self.shards {
             match (&changed, &result) {
-                (Some(name), Ok(BucketAnswer::Bucket(bucket))) => assert_eq!(shard.table.buckets.get(name), Some(bucket)),
+                (Some(name), Ok(BucketAnswer::Bucket(bucket))) => {
+                    assert_eq!(shard.table.buckets.get(name), Some(bucket))
+                }
                 (Some(name), Ok(BucketAnswer::Deleted)) => assert_eq!(shard.table.buckets.get(name), None),
                 _ => {}
             }
@@ -320,8 +324,10 @@ fn an_ensure_makes_a_bucket_once_and_then_changes_nothing() {
 #[test]
 fn an_update_leaves_what_is_absent_and_sets_zero_to_zero() {
     let mut world = World::empty();
-    let defaults = ConfigPatch { retention_max_bytes: Some(9), retention_max_age_ms: Some(5), ..ConfigPatch::default() };
-    let made = world.bucket(BucketVerb::Create(BucketSpec { create_stream_on_read: true, defaults, ..spec("orders", "") }));
+    let defaults =
+        ConfigPatch { retention_max_bytes: Some(9), retention_max_age_ms: Some(5), ..ConfigPatch::default() };
+    let made =
+        world.bucket(BucketVerb::Create(BucketSpec { create_stream_on_read: true, defaults, ..spec("orders", "") }));
     let patch = BucketPatch {
         create_stream_on_append: Some(true),
         defaults: ConfigPatch { retention_max_bytes: Some(0), ..ConfigPatch::default() },
@@ -554,7 +560,9 @@ fn a_listing_is_by_name_in_pages() {
         world.bucket(create(bucket));
     }
     let mut list = |after: &str, limit| match world.call(BucketVerb::List { after: after.to_owned(), limit }) {
-        Ok(BucketAnswer::Page(rows, next)) => (rows.iter().map(|row| row.name.to_string()).collect::<Vec<_>>().join(" "), next),
+        Ok(BucketAnswer::Page(rows, next)) => {
+            (rows.iter().map(|row| row.name.to_string()).collect::<Vec<_>>().join(" "), next)
+        }
         other => panic!("no page: {other:?}"),
     };
     let page = |rows: &str, next: &str| (rows.to_owned(), next.to_owned());

@@ -13,7 +13,9 @@ use bytes::Bytes;
 use super::layout::{TRAILER_BYTES, Trailer};
 use super::open::{self, Scratch};
 use super::path;
-use crate::store::{CorruptObject, Effect, Object, ObjectMeta, ObjectName, PutNonce, Span, StoreError, StoreOp, Version};
+use crate::store::{
+    CorruptObject, Effect, Object, ObjectMeta, ObjectName, PutNonce, Span, StoreError, StoreOp, Version,
+};
 
 /// Directories remembered as durable; past it all are forgotten and synced again when next used.
 const DURABLE_DIRECTORIES_MAX: usize = 4096;
@@ -82,12 +84,7 @@ impl Files {
         self.scratch.path()
     }
 
-    pub(super) fn put_if_absent(
-        &self,
-        name: &ObjectName,
-        body: &[u8],
-        nonce: PutNonce,
-    ) -> Result<Version, StoreError> {
+    pub(super) fn put_if_absent(&self, name: &ObjectName, body: &[u8], nonce: PutNonce) -> Result<Version, StoreError> {
         let put = self.start(StoreOp::PutIfAbsent, name, Trailer::of(body, nonce));
         let draft = self.write_draft(&put, body)?;
         match fs::hard_link(&draft.0, &put.path) {
@@ -223,7 +220,9 @@ impl Files {
         let current = match self.read_trailer(put.op, put.name) {
             Ok((_, current)) => current,
             // Taken a moment ago and removed since: the caller may simply try again.
-            Err(StoreError::NotFound { .. }) => return Err(put.failed(Effect::None)(io::ErrorKind::Interrupted.into())),
+            Err(StoreError::NotFound { .. }) => {
+                return Err(put.failed(Effect::None)(io::ErrorKind::Interrupted.into()));
+            }
             Err(e) => return Err(e),
         };
         if current == put.trailer {
@@ -256,7 +255,8 @@ impl Files {
         let metadata = file.metadata().map_err(failed)?;
         self.sync_if_drafted(&metadata, parent(&path)).map_err(failed)?;
         let (found, expected) = (metadata.len(), TRAILER_BYTES as u64);
-        let body_bytes = found.checked_sub(expected).ok_or_else(|| damaged(CorruptObject::Short { found, expected }))?;
+        let body_bytes =
+            found.checked_sub(expected).ok_or_else(|| damaged(CorruptObject::Short { found, expected }))?;
         let mut bytes = [0; TRAILER_BYTES];
         file.seek(SeekFrom::Start(body_bytes)).map_err(failed)?;
         file.read_exact(&mut bytes).map_err(failed)?;

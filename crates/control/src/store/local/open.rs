@@ -63,7 +63,9 @@ pub enum OpenError {
         known: String,
     },
     /// The file system has no hard links, so that create-if-absent can't be atomic.
-    #[error("the file system of {path} makes no hard links ({source}); put the store on one that does, such as ext4 or xfs")]
+    #[error(
+        "the file system of {path} makes no hard links ({source}); put the store on one that does, such as ext4 or xfs"
+    )]
     NoHardLinks {
         /// The path.
         path: PathBuf,

@@ -8,9 +8,7 @@ use bytes::Bytes;
 
 use super::layout::{TRAILER_BYTES, Trailer};
 use super::{LocalDirectory, OpenError, path};
-use crate::store::{
-    CorruptObject, Object, ObjectName, ObjectPrefix, PutNonce, Span, Store, StoreError, Version,
-};
+use crate::store::{CorruptObject, Object, ObjectName, ObjectPrefix, PutNonce, Span, Store, StoreError, Version};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
@@ -346,8 +344,7 @@ fn a_killed_writer_loses_nothing_that_it_acked() {
     let root = tempfile::tempdir().unwrap();
     put(&LocalDirectory::open(root.path()).unwrap(), "counter", &[0; 8]).unwrap();
     for round in 0..8_u64 {
-        let mut writer =
-            child(&[], "child_writes_until_killed", root.path()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut writer = child(&[], "child_writes_until_killed", root.path()).stdout(Stdio::piped()).spawn().unwrap();
         let run = writer.id();
         let lines = BufReader::new(writer.stdout.take().unwrap()).lines();
         let acks = lines.map_while(Result::ok).filter_map(|line| line.strip_prefix("acked ").map(str::to_owned));

@@ -32,7 +32,10 @@ fn nothing_is_acked_or_seen_before_it_is_durable() {
     test.commit_to(2);
     let told = test.told(A);
     let [Told::Acked(of, ack, tail)] = &told[..] else { panic!("{told:?}") };
-    assert_eq!((*of, ack.no.get(), ack.start, ack.end(), *tail), (session, 1, position(0, 1000), position(2, 1000), position(2, 1000)));
+    assert_eq!(
+        (*of, ack.no.get(), ack.start, ack.end(), *tail),
+        (session, 1, position(0, 1000), position(2, 1000), position(2, 1000))
+    );
     test.commit();
     assert_eq!(test.told(A).len(), 1);
     test.ask(B, &CheckTail { address: address("s") });

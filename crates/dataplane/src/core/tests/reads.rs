@@ -63,7 +63,8 @@ fn a_start_out_of_range_is_refused_or_clamped() {
 fn a_time_starts_at_the_first_record_stamped_at_or_after_it() {
     both(|test| {
         let at = |ms| Test::reading("s", Start::Timestamp(ms));
-        for (ms, start) in [(i64::MIN, 0), (1_000, 0), (1_001, 2), (2_000, 2), (9_500, 18), (10_000, 18), (10_001, 20)] {
+        for (ms, start) in [(i64::MIN, 0), (1_000, 0), (1_001, 2), (2_000, 2), (9_500, 18), (10_000, 18), (10_001, 20)]
+        {
             assert_eq!(test.page(&at(ms)).unwrap().start, start, "{ms}");
         }
         let page = test.page(&Read { until_ms: Some(4_000), ..at(2_500) }).unwrap();
@@ -104,7 +105,9 @@ fn damage_on_disk_is_an_error_and_no_record() {
 #[test]
 fn a_page_counts_against_its_connection_until_it_is_answered_also_with_no() {
     let mut test = filled().crashed();
-    for read in [from(0), Test::reading("s", Start::Timestamp(4_500)), Test::reading("other", Start::SeqNum(SeqNum::ZERO))] {
+    for read in
+        [from(0), Test::reading("s", Start::Timestamp(4_500)), Test::reading("other", Start::SeqNum(SeqNum::ZERO))]
+    {
         test.ask(A, &read);
     }
     assert_eq!(test.world.pages[&A], 3, "none is there yet");

@@ -3,7 +3,9 @@
 use wire::config::{Class, ConfigPatch};
 use wire::handoff::{ToControl, ToShard};
 use wire::ids::{BucketId, ProducerId, SeqNum};
-use wire::message::{CheckTail, Fence, Open, Start, StreamCreate, StreamDelete, StreamGet, StreamReconfigure, Trim, TrimTo};
+use wire::message::{
+    CheckTail, Fence, Open, Start, StreamCreate, StreamDelete, StreamGet, StreamReconfigure, Trim, TrimTo,
+};
 use wire::reason::Reason;
 
 use super::world::*;
@@ -106,7 +108,10 @@ fn a_delete_is_idempotent_and_a_recreation_is_another_stream() {
     assert_eq!(test.told(B), vec![], "neither is said before the delete is durable");
     test.commit();
     let told = test.told(B);
-    assert!(matches!(&told[..], [Told::Done(_), Told::Refused(_, refusal)] if refusal.reason == Reason::NotFound), "{told:?}");
+    assert!(
+        matches!(&told[..], [Told::Done(_), Told::Refused(_, refusal)] if refusal.reason == Reason::NotFound),
+        "{told:?}"
+    );
     assert_eq!(test.told(A), vec![Told::Ended(old.session, Reason::NotFound)]);
     assert_eq!(test.put("s", &["new"]).unwrap().start.seq_num, SeqNum::ZERO);
     let resume = Open {

@@ -60,7 +60,11 @@ impl World for Fake {
         let at = self.log.len();
         self.log.resize(at + entry_bytes, 0);
         fill(&mut self.log[at..]);
-        let pos = EntryPos { segment: SegmentId::new(1), offset: u32::try_from(at).unwrap(), bytes: u32::try_from(entry_bytes).unwrap() };
+        let pos = EntryPos {
+            segment: SegmentId::new(1),
+            offset: u32::try_from(at).unwrap(),
+            bytes: u32::try_from(entry_bytes).unwrap(),
+        };
         self.entries.push(pos);
         (Lsn::new(self.entries.len() as u64), pos)
     }
