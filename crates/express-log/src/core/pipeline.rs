@@ -81,6 +81,8 @@ pub(crate) struct Pipeline<B> {
     told_lsn: Lsn,
     prev_header_crc: u32,
     next_commit: u64,
+    /// Bytes of the commit that was started last.
+    last_bytes: usize,
     idle_since: Duration,
     flush_ewma: Duration,
     closed_for_good: bool,
@@ -106,6 +108,7 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
             told_lsn: durable_lsn,
             prev_header_crc: 0,
             next_commit: 0,
+            last_bytes: 0,
             idle_since: Duration::ZERO,
             flush_ewma: Duration::ZERO,
             closed_for_good: false,
@@ -249,9 +252,11 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
         (self.flights.len() < self.policy.commits_in_flight).then(|| opened + self.flush_ewma / 2)
     }
 
-    /// Whether the next commit is at most `bytes` long and would go alone.
+    /// Whether the next commit is at most `bytes` long and would go alone, and the one before it was as small: under load
+    /// a small one is only the first of a burst, and whoever waits for it holds the rest up.
     pub(crate) fn is_small_and_alone(&self, bytes: usize) -> bool {
-        self.flights.is_empty()
+        self.last_bytes <= bytes
+            && self.flights.is_empty()
             && self.closed.is_empty()
             && self.open.as_ref().is_some_and(|frame| frame.bytes <= bytes)
     }
@@ -309,6 +314,7 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
         self.told_lsn = self.durable_lsn;
         let id = self.next_commit;
         self.next_commit += 1;
+        self.last_bytes = frame.bytes;
         self.flights.push_back(Flight {
             id,
             end_lsn: header.end_lsn(),

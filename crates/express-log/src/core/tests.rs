@@ -1,7 +1,12 @@
+use std::time::Duration;
+
 use wire::ids::{Epoch, LogId, Lsn, SegmentId};
 use wire::superblock::{Superblock, SuperblockError};
 
 use super::choice::{Choice, ChoiceError, choose};
+use super::pipeline::{Pipeline, Policy};
+use super::space::{Blank, Space, SpaceLimits};
+use crate::room::RoomClass;
 
 fn superblock(sequence: u64, parent_crc: u32, epoch: u64) -> (Vec<u8>, Superblock, u32) {
     let superblock = Superblock {
@@ -74,4 +79,36 @@ fn a_log_of_a_newer_nova_is_refused_though_older_copies_hold() {
     newer.incompat = 1 << 9;
     let newer = newer.encode(0).unwrap();
     check(&[&newer, &old, &old, &old], Err(ChoiceError::Newer(SuperblockError::Incompatible { incompat: 1 << 9 })));
+}
+
+#[test]
+fn a_small_commit_goes_in_place_only_when_the_one_before_was_small_too() {
+    let limits = SpaceLimits {
+        segment_bytes: 1 << 20,
+        log_bytes_max: 1 << 30,
+        segments_max: 9,
+        ready_segments: 1,
+        idle_segments: 1,
+    };
+    let mut space = Space::new(limits, Blank { segment: SegmentId::new(1), salt: 1 }, 1 << 20);
+    for id in 2..4 {
+        assert!(space.take_wish(false).is_some());
+        space.on_made(Blank { segment: SegmentId::new(id), salt: 1 });
+    }
+    let policy =
+        Policy { commits_in_flight: 2, start_bytes: 64 << 10, commit_bytes_max: 1 << 20, pending_bytes_max: 8 << 20 };
+    let mut pipeline = Pipeline::new(policy, Epoch::new(1), space, Lsn::new(1));
+    let mut commits = 0;
+    let mut commit_of = |entry_bytes: usize| {
+        pipeline.room(entry_bytes, RoomClass::Data).unwrap();
+        pipeline.append(entry_bytes, |bytes| vec![0u8; bytes], |out| out.fill(1));
+        let goes_in_place = pipeline.is_small_and_alone(4096);
+        pipeline.take_commit(Duration::ZERO).unwrap();
+        pipeline.on_written(commits, Duration::ZERO);
+        assert!(pipeline.next_durable().is_some());
+        commits += 1;
+        goes_in_place
+    };
+    let went: Vec<bool> = [100, 100, 9000, 100, 100].into_iter().map(&mut commit_of).collect();
+    assert_eq!(went, [true, true, false, false, true]);
 }
