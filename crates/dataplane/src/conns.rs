@@ -8,10 +8,8 @@ use std::time::Duration;
 use glommio::net::TcpStream;
 use wire::ids::ShardId;
 
-use crate::core::{ConnId, OutBuffer};
+use crate::core::{BACKLOG_BYTES_MAX, ConnId, OutBuffer};
 
-/// With so many bytes that its peer has not taken, a connection is not read from.
-pub(crate) const BACKLOG_MAX: usize = 1 << 20;
 /// Pages of one connection that may be under way on a shard; the next frame waits, for each is as large as a backlog may be.
 pub(crate) const PAGES_MAX: u32 = 4;
 /// Subscriptions of one connection on other shards; one more is refused.
@@ -99,7 +97,7 @@ impl Conn {
     /// Whether its next frame may be served.
     #[inline]
     pub(crate) fn may_read(&self) -> bool {
-        self.backlog_bytes() < BACKLOG_MAX
+        self.backlog_bytes() < BACKLOG_BYTES_MAX
             && self.hops_under_way < crate::hop::HOPS_MAX
             && self.pages_under_way < PAGES_MAX
     }

@@ -28,6 +28,7 @@ pub(crate) use placement::Placement;
 pub(crate) use request::{Request, Route};
 pub(crate) use shard::{Shard, ShardConfig};
 pub(crate) use streams::Streams;
+pub(crate) use subscribe::BACKLOG_BYTES_MAX;
 pub(crate) use world::{ConnId, Fetch, FetchError, Flow, Now, World};
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use wire::bucket::Bucket;
 use wire::handoff::BucketAnswer;
 use wire::limits::{LIST_PAGE_DEFAULT, LIST_PAGE_MAX};
 use wire::message::{self, BucketPage, Counter, Done, StarAnswer, StreamInfo, StreamPage};
-use wire::reason::Reason;
 use wire::refusal::Refusal;
 
 use crate::core::{ConnId, Request, World};
@@ -38,9 +37,9 @@ impl Shell {
     /// Lists a bucket's streams.
     pub(crate) fn list_streams(&self, state: &mut State, call: (ConnId, u64), request: &Request) -> Served {
         let Request::StreamList(list) = request else { return Served::Done };
-        let Some(bucket) = state.core.bucket(&list.bucket) else {
-            let refusal = Refusal::new(Reason::NotFound, format!("there is no bucket '{}'", list.bucket));
-            return refuse(state, call.0, call.1, refusal);
+        let bucket = match state.core.bucket_of(&list.bucket) {
+            Ok(bucket) => bucket,
+            Err(refusal) => return refuse(state, call.0, call.1, refusal),
         };
         let Ok(after) = std::str::from_utf8(&list.after) else {
             return refuse(state, call.0, call.1, Refusal::invalid("the cursor is none that a list has given out"));

@@ -21,9 +21,9 @@ pub(crate) fn adopt_listener(socket: OwnedFd) -> TcpListener {
 }
 
 #[expect(unsafe_code, reason = "glommio's sockets lend their descriptor as a number only")]
-fn with_fd<R>(socket: &impl AsRawFd, call: impl FnOnce(BorrowedFd<'_>) -> R) -> R {
-    // SAFETY: `socket` owns the descriptor and outlives this call, and with it the borrow.
-    call(unsafe { BorrowedFd::borrow_raw(socket.as_raw_fd()) })
+fn with_fd<R>(stream: &TcpStream, call: impl FnOnce(BorrowedFd<'_>) -> R) -> R {
+    // SAFETY: `stream` owns the descriptor and outlives this call, and with it the borrow.
+    call(unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) })
 }
 
 /// Sends what the kernel takes at once; [`io::ErrorKind::WouldBlock`] when that is nothing.
@@ -45,10 +45,10 @@ pub(crate) fn shutdown_sending(stream: &TcpStream) {
     let _ = with_fd(stream, |fd| rustix::net::shutdown(fd, Shutdown::Write));
 }
 
-/// Ends both directions, which wakes whoever waits for the socket. The listener's accept fails from then on.
-pub(crate) fn shutdown(socket: &impl AsRawFd) {
+/// Ends both directions, which wakes whoever waits for the socket.
+pub(crate) fn shutdown(stream: &TcpStream) {
     // A peer that is gone already needs no telling.
-    let _ = with_fd(socket, |fd| rustix::net::shutdown(fd, Shutdown::Both));
+    let _ = with_fd(stream, |fd| rustix::net::shutdown(fd, Shutdown::Both));
 }
 
 /// A second descriptor of the same socket.

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use wire::ids::ShardId;
 
-use crate::conns::{BACKLOG_MAX, PAGES_MAX};
-use crate::core::{ConnId, OutBuffer};
+use crate::conns::PAGES_MAX;
+use crate::core::{BACKLOG_BYTES_MAX, ConnId, OutBuffer};
 
 /// A connection of another shard.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Remote {
 
     /// Whether its next frame may be served.
     pub(crate) fn may_serve(&self) -> bool {
-        self.backlog_bytes() < BACKLOG_MAX && self.pages_under_way < PAGES_MAX
+        self.backlog_bytes() < BACKLOG_BYTES_MAX && self.pages_under_way < PAGES_MAX
     }
 }
 

@@ -65,9 +65,9 @@ impl Shell {
 
     fn welcome(self: &Rc<Self>, stream: glommio::net::TcpStream) {
         let held = {
-            let counts = &mut self.state.borrow_mut().world;
-            counts.counts.accepted += 1;
-            counts.conns.len()
+            let world = &mut self.state.borrow_mut().world;
+            world.counts.accepted += 1;
+            world.conns.len()
         };
         if held >= self.star.connections_max {
             self.state.borrow_mut().world.counts.turned_away += 1;

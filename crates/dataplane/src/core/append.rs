@@ -12,11 +12,11 @@ use wire::names::FencingToken;
 use wire::reason::Reason;
 use wire::refusal::Refusal;
 
-use super::commit::{Answering, Applying, Tail, To, committed};
+use super::commit::{Answering, Applying, Tail, To};
 use super::dedupe::{Answer, Seen, is_remembered};
 use super::judge::{judge_stamps, judge_token};
 use super::live::{Held, Live};
-use super::row::Row;
+use super::row::{CommittedBatch, Row};
 use super::session::Phase;
 use super::shard::Shard;
 use super::world::{ConnId, Flow, World};
@@ -275,7 +275,7 @@ impl Shard {
         let no = incoming.numbered.no;
         let ack = Ack { no, start, records: u32::from(batch.records()), last_ms: end.timestamp_ms };
         let applying = Applying::Batch(
-            committed(start, end, batch.content_bytes(), (log, pos)),
+            CommittedBatch { start, end, content_bytes: batch.content_bytes(), log, pos },
             incoming.effect.map(|effect| Box::new(effect.clone())),
         );
         self.queue(lsn, at, applying, Some((incoming.to, Answering::Ack(ack))));

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use express_log::EntryPos;
 use smallvec::SmallVec;
 use wire::config::{Class, StreamConfig};
 use wire::entry::Effect;
@@ -340,16 +339,6 @@ impl Shard {
         debug_assert!(self.pending.back().is_none_or(|back| back.lsn <= lsn), "in the order of the log");
         self.pending.push_back(Pending { lsn, row, applying: Some(applying), answer });
     }
-}
-
-/// What a batch at this place of the log is to its row.
-pub(crate) fn committed(
-    start: Position,
-    end: Position,
-    content_bytes: u32,
-    (log, pos): (u16, EntryPos),
-) -> CommittedBatch {
-    CommittedBatch { start, end, content_bytes, log, pos }
 }
 
 /// Rows or subscriptions that something is due for.

@@ -160,6 +160,13 @@ impl Bounds {
     }
 }
 
+impl Job {
+    /// A reader that has not begun.
+    pub(super) fn new((row, stream_id): (u32, StreamId), (conn, correlation): (ConnId, u64), work: Work) -> Self {
+        Self { row, stream_id, conn, correlation, generation: 0, fetching: None, work }
+    }
+}
+
 impl Work {
     /// What a read whose start is found there comes to.
     fn reading(read: &Read, found: Found) -> Self {
@@ -224,7 +231,7 @@ impl Shard {
             (_, None) => return Err(deleted_meanwhile()),
             (Ok(found), Some(state)) => (Work::reading(read, found), state.stream_id),
         };
-        let job = Job { row, stream_id, conn, correlation, generation: 0, fetching: None, work };
+        let job = Job::new((row, stream_id), (conn, correlation), work);
         self.begin(job, world);
         Ok(Flow::Done)
     }
@@ -281,7 +288,7 @@ impl Shard {
             Found::Within(within) => {
                 let stream_id = state.stream_id;
                 let work = Work::Find { ms, within, then: Then::Trim };
-                let job = Job { row, stream_id, conn, correlation, generation: 0, fetching: None, work };
+                let job = Job::new((row, stream_id), (conn, correlation), work);
                 self.begin(job, world);
                 Ok(Flow::Done)
             }
@@ -425,7 +432,7 @@ impl Shard {
             }
             Then::Page(bounds) => {
                 let work = Work::Page(Page::from(seq_num, bounds));
-                self.begin(Job { row, stream_id, conn, correlation, generation: 0, fetching: None, work }, world);
+                self.begin(Job::new((row, stream_id), (conn, correlation), work), world);
             }
             Then::Subscribe(subscription) => {
                 self.sessions.forget_subscription(conn, subscription.handle());

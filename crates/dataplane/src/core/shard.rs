@@ -148,12 +148,12 @@ impl Shard {
     }
 
     /// A bucket by name.
-    pub(crate) fn bucket(&self, name: &BucketName) -> Option<Arc<Bucket>> {
-        self.table.buckets.get(name).map(Arc::clone)
-    }
-
-    pub(super) fn bucket_of(&self, name: &BucketName) -> Result<Arc<Bucket>, Refusal> {
-        self.bucket(name).ok_or_else(|| Refusal::new(Reason::NotFound, format!("there is no bucket '{name}'")))
+    ///
+    /// # Errors
+    /// `not_found`.
+    pub(crate) fn bucket_of(&self, name: &BucketName) -> Result<Arc<Bucket>, Refusal> {
+        let bucket = self.table.buckets.get(name).map(Arc::clone);
+        bucket.ok_or_else(|| Refusal::new(Reason::NotFound, format!("there is no bucket '{name}'")))
     }
 
     pub(super) fn bucket_name(&self, bucket: BucketId) -> Option<BucketName> {

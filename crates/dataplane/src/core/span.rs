@@ -204,8 +204,8 @@ pub(super) fn find(row: &Row, span: Span<'_>, (within, ms): (SeqNum, i64)) -> Re
             continue;
         }
         let mut stamp = found.head.stamping.previous_ms;
-        for (at, record) in batches_of(&found).enumerate() {
-            stamp = found.head.stamping.effective(record, stamp);
+        for (at, client) in stamps_of(&found).enumerate() {
+            stamp = found.head.stamping.effective(client, stamp);
             let seq_num = found.head.first.after(at as u64);
             if stamp >= ms && seq_num >= row.trim_point {
                 return Ok(seq_num);
@@ -215,7 +215,8 @@ pub(super) fn find(row: &Row, span: Span<'_>, (within, ms): (SeqNum, i64)) -> Re
     Ok(after)
 }
 
-fn batches_of(found: &Batch<'_>) -> impl Iterator<Item = Option<i64>> {
+/// What the producer stamped each record with, if it did.
+fn stamps_of(found: &Batch<'_>) -> impl Iterator<Item = Option<i64>> {
     let batch = found.batch;
     (0..batch.records()).map(move |record| batch.stamp(record))
 }

@@ -20,8 +20,8 @@ use super::world::{ConnId, Flow, World};
 const FRAME_CONTENT_BYTES: u64 = 256 << 10;
 /// Credit that a subscription may have at once, in bytes; more is cut to it.
 const CREDIT_BYTES_MAX: i64 = 16 << 20;
-/// Bytes not yet taken by the kernel over which a connection's subscriptions wait.
-const BACKLOG_BYTES_MAX: usize = 1 << 20;
+/// Bytes that a connection's peer has not taken: with more its subscriptions wait, with as many it is not read from.
+pub(crate) const BACKLOG_BYTES_MAX: usize = 1 << 20;
 /// Subscriptions that a connection may have on one shard.
 const CONN_SUBSCRIPTIONS_MAX: usize = 1_024;
 
@@ -40,16 +40,14 @@ pub(crate) struct Subscription {
 
 impl Subscription {
     fn new(handle: u32, credit_bytes: u32) -> Self {
-        let mut it = Self {
+        Self {
             handle,
             credit_bytes: i64::from(credit_bytes).min(CREDIT_BYTES_MAX),
             waits: false,
             sent: SeqNum::ZERO,
             cursor: frame_cursor(SeqNum::ZERO),
             payload: Vec::new(),
-        };
-        it.payload.shrink_to_fit();
-        it
+        }
     }
 
     /// The same, starting at a record.
@@ -128,7 +126,7 @@ impl Shard {
             Ok(Found::Within(within)) => {
                 let Start::Timestamp(ms) = subscribe.start else { unreachable!("only a time is looked for") };
                 let work = Work::Find { ms, within, then: Then::Subscribe(subscription) };
-                self.begin(Job { row, stream_id, conn, correlation, generation: 0, fetching: None, work }, world);
+                self.begin(Job::new((row, stream_id), (conn, correlation), work), world);
             }
         }
         Ok(Flow::Done)
@@ -147,7 +145,7 @@ impl Shard {
         self.answer_after(row, to, Answering::Frame(frame(&subscribed, correlation)), world);
         let handle = subscription.handle;
         let work = Work::Subscription(subscription);
-        let job = Job { row, stream_id, conn, correlation, generation: 0, fetching: None, work };
+        let job = Job::new((row, stream_id), (conn, correlation), work);
         let job = self.readers.insert(job);
         self.sessions.note_subscription(conn, handle, job);
         self.pump(job, world);
