@@ -117,7 +117,8 @@ messages! {
         shards: u16,
         /// Batches a session may have in flight.
         append_window: u32,
-        /// A side that has heard nothing for this long sends a ping; for twice as long, it gives the connection up. Milliseconds.
+        /// A side that has heard nothing for this long sends a ping, in milliseconds. A client that hears nothing for as long
+        /// again gives the connection up, and so does the star once three pings are unanswered.
         keepalive_ms: u32,
         /// Longest body of a frame, in bytes.
         frame_body_bytes_max: u32,
