@@ -8,8 +8,11 @@ use std::path::Path;
 
 use serde::Serialize;
 
-pub use disk::{DiskFacts, FileSystem, Fitness, disk_facts, file_system, free_bytes};
-pub use kernel::{IoUringDisabled, KernelRelease, coop_taskrun_is_known, io_uring_allowed};
+use disk::disk_facts;
+pub(crate) use disk::free_bytes;
+pub use disk::{DiskFacts, FileSystem, Fitness, file_system};
+pub(crate) use kernel::io_uring_allowed;
+pub use kernel::{IoUringDisabled, KernelRelease};
 
 /// What a measurement must say about the machine it was made on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

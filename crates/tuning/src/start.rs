@@ -9,8 +9,8 @@ use std::fmt;
 use thiserror::Error;
 use wire::reason::Reason;
 
-pub use directory::{DATA_FORMAT, DataDirectory, DirectoryError};
-pub use limits::{LimitError, MEMLOCK_BYTES_MIN};
+pub use directory::{DataDirectory, DirectoryError};
+pub use limits::LimitError;
 
 use crate::host::{self, Fitness, IoUringDisabled, KernelRelease};
 use crate::plan::{self, LogRoomError, Plan};

@@ -5,7 +5,6 @@ use std::num::ParseIntError;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
 use thiserror::Error;
 
 const BYTE_UNITS: [(&str, u64); 5] = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
@@ -61,12 +60,6 @@ impl FromStr for Bytes {
     }
 }
 
-impl Serialize for Bytes {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(self.0)
-    }
-}
-
 /// A number of milliseconds. Written as a plain integer or with a unit: `250`, `250ms`, `30s`, `5m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(u64);
@@ -108,12 +101,6 @@ impl FromStr for Millis {
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
         parse(text, &MILLI_UNITS).map(Self)
-    }
-}
-
-impl Serialize for Millis {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u64(self.0)
     }
 }
 

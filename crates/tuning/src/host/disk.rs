@@ -133,7 +133,7 @@ pub struct DiskFacts {
 }
 
 /// Reads what lies below `directory`, which must exist.
-pub fn disk_facts(directory: &Path) -> io::Result<DiskFacts> {
+pub(super) fn disk_facts(directory: &Path) -> io::Result<DiskFacts> {
     let queue = device_folder(directory);
     let read = |path: &str| {
         let text = fs::read_to_string(queue.as_ref()?.join(path)).ok()?;
@@ -158,7 +158,7 @@ pub fn file_system(directory: &Path) -> io::Result<FileSystem> {
 }
 
 /// Bytes that this process could still write below `directory`, which must exist.
-pub fn free_bytes(directory: &Path) -> io::Result<u64> {
+pub(crate) fn free_bytes(directory: &Path) -> io::Result<u64> {
     let stat = rustix::fs::statvfs(directory)?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }

@@ -41,13 +41,6 @@ impl fmt::Display for KernelRelease {
     }
 }
 
-/// Whether the running kernel knows `IORING_SETUP_COOP_TASKRUN`; rings asked for with it on an
-/// older one are refused.
-#[must_use]
-pub fn coop_taskrun_is_known() -> bool {
-    KernelRelease::running().is_some_and(|running| running >= KernelRelease::COOP_TASKRUN)
-}
-
 /// The administrator has switched `io_uring` off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
@@ -63,7 +56,7 @@ pub struct IoUringDisabled {
 ///
 /// A seccomp filter, as some container runtimes have one, can still refuse it: only setting a ring
 /// up tells, which the owner of the rings does when it opens the first.
-pub fn io_uring_allowed() -> Result<(), IoUringDisabled> {
+pub(crate) fn io_uring_allowed() -> Result<(), IoUringDisabled> {
     let text = fs::read_to_string(Path::new(DISABLED_PATH)).unwrap_or_default();
     judge_io_uring(&text, rustix::process::geteuid().is_root())
 }

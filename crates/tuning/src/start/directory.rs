@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::host::{self, FileSystem, Fitness};
 
 /// Version of the layout of a data directory; a directory of another one is refused.
-pub const DATA_FORMAT: u32 = 1;
+const DATA_FORMAT: u32 = 1;
 
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_DRAFT: &str = "FORMAT.new";
@@ -122,7 +122,6 @@ fn by_pid(pid: Option<u32>) -> String {
 pub struct DataDirectory {
     path: PathBuf,
     file_system: FileSystem,
-    is_new: bool,
     _lock: File,
 }
 
@@ -143,8 +142,8 @@ impl DataDirectory {
             return Err(DirectoryError::Foreign { path: path.clone(), found });
         }
         let lock = lock(path)?;
-        let is_new = match read_format(path)? {
-            Some(DATA_FORMAT) => false,
+        match read_format(path)? {
+            Some(DATA_FORMAT) => {}
             Some(found) => {
                 return Err(DirectoryError::OtherFormat { path: path.clone(), found });
             }
@@ -153,10 +152,9 @@ impl DataDirectory {
                     return Err(DirectoryError::Foreign { path: path.clone(), found });
                 }
                 write_format(path).map_err(|source| write_error(path, source))?;
-                true
             }
-        };
-        Ok(Self { path: path.clone(), file_system, is_new, _lock: lock })
+        }
+        Ok(Self { path: path.clone(), file_system, _lock: lock })
     }
 
     /// Its path, absolute and without links.
@@ -169,12 +167,6 @@ impl DataDirectory {
     #[must_use]
     pub fn file_system(&self) -> FileSystem {
         self.file_system
-    }
-
-    /// Whether opening it made it a data directory.
-    #[must_use]
-    pub fn is_new(&self) -> bool {
-        self.is_new
     }
 
     /// Bytes that can still be written to it.

@@ -7,7 +7,7 @@ use crate::bounds;
 use crate::units::Bytes;
 
 /// Memory that a shard's runtime insists on being allowed to lock.
-pub const MEMLOCK_BYTES_MIN: u64 = 512 << 10;
+pub(super) const MEMLOCK_BYTES_MIN: u64 = 512 << 10;
 
 /// Descriptors of one shard besides its connections: rings, segments, readers, timers.
 const SHARD_FILES: u64 = 64;
