@@ -1,7 +1,8 @@
 //! What a log asks of a disk and of the thread it runs on.
 
 pub(crate) mod disk;
-pub mod memory;
+#[cfg(test)]
+pub(crate) mod memory;
 
 use std::future::Future;
 use std::io;
@@ -11,8 +12,8 @@ use wire::ids::SegmentId;
 use wire::segment::SegmentHeader;
 use wire::superblock::Superblock;
 
-/// A disk with the files of one log, and the executor its tasks run on: a real one under glommio, or one in memory that
-/// fails as it is told.
+/// A disk with the files of one log, and the executor its tasks run on: a real one under glommio, or in tests one in memory
+/// that fails as it is told.
 ///
 /// A future that writes is always driven to its end: dropping one leaves open whether the bytes reach the disk.
 pub trait Device: 'static {

@@ -46,7 +46,7 @@ pub struct HistoryReader {
 impl HistoryReader {
     /// A reader of the logs in `dirs`, with at most `files_max` files open besides those being read.
     ///
-    /// Its first read comes after a log was opened on this thread, or after [`open_seed`](crate::open_seed).
+    /// Its first read comes after a log was opened on this thread.
     #[must_use]
     pub fn new(dirs: Vec<PathBuf>, files_max: usize) -> Self {
         Self { dirs, files_max: files_max.max(1), files: RefCell::default() }

@@ -21,12 +21,11 @@ mod ring;
 mod room;
 
 pub use self::device::Device;
-pub use self::device::disk::{Disk, open_seed};
-pub use self::device::memory;
+pub use self::device::disk::Disk;
 pub use self::entry::{EntryPos, ReplayedEntry};
 pub use self::fatal::{FatalError, abort};
 pub use self::history::{HistoryReader, ReadBytes};
-pub use self::log::{Calls, Log, OpenError, ROOM_WAITERS_MAX};
+pub use self::log::{Log, OpenError};
 pub use self::metrics::LogMetrics;
 pub use self::options::{LogOptions, OptionsError, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SyncMode};
 pub use self::recovery::{ChoiceError, Damage, Recovered, Recovery, RecoveryError, Verdict};

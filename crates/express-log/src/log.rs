@@ -9,14 +9,12 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
-use wire::ids::{Epoch, LogId, Lsn};
+use wire::ids::{Epoch, Lsn};
 
 pub use self::open::OpenError;
-pub use self::shared::Calls;
-use self::shared::Shared;
+use self::shared::{Calls, Shared};
 use crate::device::Device;
 use crate::device::disk::Disk;
-use crate::device::memory::{RecoveredRemains, World};
 use crate::entry::EntryPos;
 use crate::fatal::FatalError;
 use crate::metrics::LogMetrics;
@@ -25,7 +23,7 @@ use crate::recovery::Recovered;
 use crate::room::{NoRoom, RoomClass, TooManyWaiters};
 
 /// Most tasks that wait for room at once.
-pub const ROOM_WAITERS_MAX: usize = 4096;
+const ROOM_WAITERS_MAX: usize = 4096;
 
 /// A log that takes entries: a handle, cheap to clone, of the thread that opened it.
 pub struct Log<D: Device = Disk> {
@@ -72,24 +70,6 @@ impl Log {
     }
 }
 
-impl Log<World> {
-    /// Goes on with a recovered log in memory, as [`open`](Self::open) does on a disk; the options are not checked, so
-    /// that segments may be small.
-    ///
-    /// # Errors
-    /// [`OpenError`] likewise.
-    pub async fn open_in(
-        world: World,
-        options: LogOptions,
-        recovered: RecoveredRemains,
-        epoch: Epoch,
-        calls: Calls,
-    ) -> Result<Self, OpenError> {
-        open::check(&recovered.ends, epoch)?;
-        Self::open_on(world, options, recovered.ends, epoch, calls).await
-    }
-}
-
 /// Removes segments whose making was cut short.
 fn remove_unfinished(recovered: &Recovered) -> Result<(), OpenError> {
     let failed = OpenError::io("removing unfinished segments");
@@ -104,18 +84,6 @@ fn remove_unfinished(recovered: &Recovered) -> Result<(), OpenError> {
 }
 
 impl<D: Device> Log<D> {
-    /// The log.
-    #[must_use]
-    pub fn log_id(&self) -> LogId {
-        self.shared.log
-    }
-
-    /// The epoch that it was opened in.
-    #[must_use]
-    pub fn epoch(&self) -> Epoch {
-        self.shared.epoch
-    }
-
     /// Answers whether an entry of `entry_bytes` may be appended next; asked before a sequence number is assigned.
     ///
     /// # Errors
@@ -128,7 +96,7 @@ impl<D: Device> Log<D> {
     /// Waits until there may be room again after [`NoRoom::Busy`]; ask [`room`](Self::room) again then.
     ///
     /// # Errors
-    /// [`TooManyWaiters`] when [`ROOM_WAITERS_MAX`] wait already.
+    /// [`TooManyWaiters`] when 4096 wait already.
     pub async fn wait_for_room(&self) -> Result<(), TooManyWaiters> {
         let mut waited = false;
         poll_fn(|context| {

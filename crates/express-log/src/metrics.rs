@@ -15,24 +15,12 @@ pub struct LogMetrics {
     pub frame_bytes: u64,
     /// Bytes of padding.
     pub padding_bytes: u64,
-    /// How long the oldest entry of the last commit had waited for its start, in microseconds.
-    pub wait_last_us: u64,
-    /// The same, as a moving average.
+    /// How long the oldest entry of a commit had waited for its start, in microseconds: a moving average.
     pub wait_ewma_us: u64,
-    /// How long the last commit took on the disk, in microseconds.
-    pub flush_last_us: u64,
-    /// The same, as a moving average.
+    /// How long a commit took on the disk, in microseconds: a moving average.
     pub flush_ewma_us: u64,
-    /// Commits in flight now.
-    pub in_flight: usize,
-    /// Bytes of entries that are not durable.
-    pub pending_bytes: usize,
-    /// Blank segments that wait, the reserve included.
-    pub segments_ready: usize,
     /// Bytes of all segment files.
     pub used_bytes: u64,
-    /// The most they may be.
-    pub log_bytes_max: u64,
 }
 
 /// The counters behind [`LogMetrics`].
@@ -43,10 +31,7 @@ pub(crate) struct Counts {
     pub(crate) entries: u64,
     pub(crate) frame_bytes: u64,
     pub(crate) padding_bytes: u64,
-    pub(crate) wait_last: Duration,
     pub(crate) wait_ewma: Duration,
-    pub(crate) flush_last: Duration,
-    pub(crate) flush_ewma: Duration,
     pub(crate) failed: bool,
 }
 
@@ -55,13 +40,7 @@ impl Counts {
         self.commits += 1;
         self.frame_bytes += bytes as u64;
         self.padding_bytes += (padded - bytes) as u64;
-        self.wait_last = wait;
         self.wait_ewma = (self.wait_ewma * 7 + wait) / 8;
-    }
-
-    pub(crate) fn on_flushed(&mut self, flush: Duration, ewma: Duration) {
-        self.flush_last = flush;
-        self.flush_ewma = ewma;
     }
 }
 

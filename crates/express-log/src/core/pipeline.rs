@@ -338,7 +338,6 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
         flight.done = true;
         let flush = now.saturating_sub(flight.started);
         self.flush_ewma = if self.flush_ewma.is_zero() { flush } else { (self.flush_ewma * 7 + flush) / 8 };
-        self.counts.on_flushed(flush, self.flush_ewma);
         self.idle_since = now;
     }
 
@@ -397,12 +396,8 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
         self.next_lsn
     }
 
-    pub(crate) fn in_flight(&self) -> usize {
-        self.flights.len()
-    }
-
-    pub(crate) fn pending_bytes(&self) -> usize {
-        self.pending_bytes
+    pub(crate) fn flush_ewma(&self) -> Duration {
+        self.flush_ewma
     }
 }
 

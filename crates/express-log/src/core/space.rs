@@ -217,10 +217,6 @@ impl Space {
         self.ready.iter().copied()
     }
 
-    pub(crate) fn ready(&self) -> usize {
-        self.ready.len()
-    }
-
     pub(crate) fn used_bytes(&self) -> u64 {
         self.used_bytes
     }

@@ -195,12 +195,8 @@ async fn write_copies(file: &DmaFile, superblock: &Superblock) -> io::Result<()>
     Ok(())
 }
 
-/// Makes or opens the seed file of `dir` and shows that write, sync and read work on its device: the first thing to do on
-/// an executor that opens files there without opening a log.
-///
-/// # Errors
-/// What the system says, or that other bytes came back than were written.
-pub async fn open_seed(dir: &Path) -> io::Result<()> {
+/// Makes or opens the seed file of `dir` and shows that write, sync and read work on its device.
+async fn open_seed(dir: &Path) -> io::Result<()> {
     let path = dir.join(SEED);
     if std::fs::metadata(&path).map_or(true, |seed| seed.len() < BLOCK_BYTES as u64) {
         let file = std::fs::File::create(&path)?;

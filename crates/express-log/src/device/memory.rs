@@ -24,21 +24,21 @@ use wire::log_frame::BLOCK_BYTES;
 use wire::segment::SegmentHeader;
 use wire::superblock::{COPIES, COPY_BYTES, Superblock};
 
-pub use self::draw::Draw;
-pub use self::remains::{RecoveredRemains, Remains};
+pub(crate) use self::draw::Draw;
+pub(crate) use self::remains::{RecoveredRemains, Remains};
 use super::Device;
 
 const SECTOR_BYTES: usize = 512;
 
 /// How often things go wrong, in parts of 1,000.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Faults {
+pub(crate) struct Faults {
     /// A write or sync fails.
-    pub io_error: u32,
+    pub(crate) io_error: u32,
     /// A write ends before its end.
-    pub short_write: u32,
+    pub(crate) short_write: u32,
     /// A segment finds no space.
-    pub no_space: u32,
+    pub(crate) no_space: u32,
 }
 
 /// A file: what a crash keeps, and the writes that it may not keep.
@@ -118,7 +118,7 @@ struct State {
 
 /// A disk in memory and the only thread that uses it; a cheap handle.
 #[derive(Clone)]
-pub struct World(Rc<RefCell<State>>);
+pub(crate) struct World(Rc<RefCell<State>>);
 
 impl fmt::Debug for World {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -130,7 +130,7 @@ impl fmt::Debug for World {
 impl World {
     /// A disk that holds `remains`, with all that happens drawn from `seed`.
     #[must_use]
-    pub fn new(remains: Remains, seed: u64, faults: Faults, cached_writes: bool) -> Self {
+    pub(crate) fn new(remains: Remains, seed: u64, faults: Faults, cached_writes: bool) -> Self {
         let file = |durable: Vec<u8>| MemoryFile { seen: durable.clone(), durable, cached: Vec::new() };
         let files = remains.segments.into_iter().map(|(segment, bytes)| (segment, file(bytes))).collect();
         Self(Rc::new(RefCell::new(State {
@@ -150,7 +150,7 @@ impl World {
     }
 
     /// Does one thing; answers false when there is nothing to do.
-    pub fn step(&self) -> bool {
+    pub(crate) fn step(&self) -> bool {
         self.admit();
         let (task, disk_first, clock_first) = {
             let mut state = self.0.borrow_mut();
@@ -179,7 +179,7 @@ impl World {
     ///
     /// # Panics
     /// When nothing can be done any more and it has not ended.
-    pub fn run<R: 'static>(&self, future: impl Future<Output = R> + 'static) -> R {
+    pub(crate) fn run<R: 'static>(&self, future: impl Future<Output = R> + 'static) -> R {
         let answer = Rc::new(RefCell::new(None));
         let put = Rc::clone(&answer);
         self.spawn(async move {
@@ -196,7 +196,7 @@ impl World {
 
     /// The power goes: answers what the disk holds then. All tasks are gone.
     #[must_use]
-    pub fn crash(self) -> Remains {
+    pub(crate) fn crash(self) -> Remains {
         let (remains, tasks) = self.0.borrow_mut().crash();
         // The tasks hold this world, so they go when nothing of it is borrowed.
         drop(tasks);
@@ -204,7 +204,7 @@ impl World {
     }
 
     /// Changes how often things go wrong from here on.
-    pub fn set_faults(&self, faults: Faults) {
+    pub(crate) fn set_faults(&self, faults: Faults) {
         self.0.borrow_mut().faults = faults;
     }
 

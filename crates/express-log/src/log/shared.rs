@@ -23,14 +23,14 @@ type OnDurable = Box<dyn FnMut(Lsn)>;
 type OnFatal = Box<dyn FnMut(&FatalError)>;
 
 /// Whom a log calls.
-pub struct Calls {
+pub(crate) struct Calls {
     pub(super) on_durable: OnDurable,
     pub(super) on_fatal: OnFatal,
 }
 
 impl Calls {
     /// Calls `on_durable` once a commit and `on_fatal` at most once, see [`Log::open`](crate::Log::open).
-    pub fn new(on_durable: impl FnMut(Lsn) + 'static, on_fatal: impl FnMut(&FatalError) + 'static) -> Self {
+    pub(crate) fn new(on_durable: impl FnMut(Lsn) + 'static, on_fatal: impl FnMut(&FatalError) + 'static) -> Self {
         Self { on_durable: Box::new(on_durable), on_fatal: Box::new(on_fatal) }
     }
 }
@@ -314,22 +314,16 @@ impl<D: Device> Shared<D> {
 
     pub(super) fn metrics(&self) -> LogMetrics {
         let pipeline = self.pipeline.borrow();
-        let (counts, space) = (&pipeline.counts, &pipeline.space);
+        let counts = &pipeline.counts;
         LogMetrics {
             commits: counts.commits,
             heartbeats: counts.heartbeats,
             entries: counts.entries,
             frame_bytes: counts.frame_bytes,
             padding_bytes: counts.padding_bytes,
-            wait_last_us: micros(counts.wait_last),
             wait_ewma_us: micros(counts.wait_ewma),
-            flush_last_us: micros(counts.flush_last),
-            flush_ewma_us: micros(counts.flush_ewma),
-            in_flight: pipeline.in_flight(),
-            pending_bytes: pipeline.pending_bytes(),
-            segments_ready: space.ready(),
-            used_bytes: space.used_bytes(),
-            log_bytes_max: space.limits().log_bytes_max,
+            flush_ewma_us: micros(pipeline.flush_ewma()),
+            used_bytes: pipeline.space.used_bytes(),
         }
     }
 }

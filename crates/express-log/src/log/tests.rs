@@ -11,8 +11,23 @@ use wire::segment::FRAMES_AT;
 use super::*;
 use crate::SyncMode;
 use crate::core::space::{Blank, Space, SpaceLimits};
-use crate::device::memory::{Draw, Faults, Remains};
+use crate::device::memory::{Draw, Faults, RecoveredRemains, Remains, World};
 use crate::recovery::Verdict;
+
+impl Log<World> {
+    /// Goes on with a recovered log in memory, as [`Log::open`] does on a disk; the options are not checked, so
+    /// that segments may be small.
+    async fn open_in(
+        world: World,
+        options: LogOptions,
+        recovered: RecoveredRemains,
+        epoch: Epoch,
+        calls: Calls,
+    ) -> Result<Self, OpenError> {
+        open::check(&recovered.ends, epoch)?;
+        Self::open_on(world, options, recovered.ends, epoch, calls).await
+    }
+}
 
 fn options() -> LogOptions {
     LogOptions {

@@ -2,17 +2,17 @@
 
 /// Numbers that follow from a seed alone.
 #[derive(Debug, Clone)]
-pub struct Draw(u64);
+pub(crate) struct Draw(u64);
 
 impl Draw {
     /// The numbers of `seed`.
     #[must_use]
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// The next number (splitmix64, by Sebastiano Vigna).
-    pub fn next_number(&mut self) -> u64 {
+    pub(crate) fn next_number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -21,13 +21,13 @@ impl Draw {
     }
 
     /// A number below `end`.
-    pub fn below(&mut self, end: usize) -> usize {
+    pub(crate) fn below(&mut self, end: usize) -> usize {
         let end = end.max(1) as u64;
         usize::try_from(self.next_number() % end).unwrap_or(0)
     }
 
     /// Whether something happens that happens `parts` times in 1,000.
-    pub fn happens(&mut self, parts: u32) -> bool {
+    pub(crate) fn happens(&mut self, parts: u32) -> bool {
         self.next_number() % 1000 < u64::from(parts)
     }
 }

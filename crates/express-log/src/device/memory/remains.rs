@@ -14,11 +14,11 @@ use crate::recovery::replay::{Ends, Found, Replay, Source};
 
 /// What is left of a disk after a crash.
 #[derive(Debug, Clone, Default)]
-pub struct Remains {
+pub(crate) struct Remains {
     /// The segments by id.
-    pub segments: BTreeMap<SegmentId, Vec<u8>>,
+    pub(crate) segments: BTreeMap<SegmentId, Vec<u8>>,
     /// The file of the superblock.
-    pub superblock: Vec<u8>,
+    pub(crate) superblock: Vec<u8>,
 }
 
 /// The segments of remains, for a replay.
@@ -34,26 +34,26 @@ impl Source for RemainsSource {
 
 /// Remains that were read to their end.
 #[derive(Debug, Clone)]
-pub struct RecoveredRemains {
+pub(crate) struct RecoveredRemains {
     pub(crate) ends: Ends,
 }
 
 impl RecoveredRemains {
     /// How the log was left.
     #[must_use]
-    pub fn verdict(&self) -> &Verdict {
+    pub(crate) fn verdict(&self) -> &Verdict {
         &self.ends.verdict
     }
 
     /// The LSN after the last entry.
     #[must_use]
-    pub fn end_lsn(&self) -> Lsn {
+    pub(crate) fn end_lsn(&self) -> Lsn {
         self.ends.next_lsn
     }
 
     /// Goes on without what is lost.
     #[must_use]
-    pub fn accept_loss(mut self) -> Self {
+    pub(crate) fn accept_loss(mut self) -> Self {
         self.ends.accept_loss();
         self
     }
@@ -64,7 +64,7 @@ impl Remains {
     ///
     /// # Errors
     /// What is wrong with the superblock.
-    pub fn recover(&self, sink: &mut dyn FnMut(ReplayedEntry<'_>)) -> io::Result<RecoveredRemains> {
+    pub(crate) fn recover(&self, sink: &mut dyn FnMut(ReplayedEntry<'_>)) -> io::Result<RecoveredRemains> {
         let copies: Vec<&[u8]> = self.superblock.chunks(COPY_BYTES).collect();
         let superblock = match choose(&copies).map_err(io::Error::other)? {
             Choice::Fresh => None,
