@@ -1,11 +1,13 @@
 //! What does nova ask of the place where objects live?
 //!
-//! One trait, [`Store`], and one [`conformance`] suite that every implementation passes. Objects are small enough to be held
+//! One trait, [`Store`], and one suite of tests, `conformance`, that every implementation passes. Objects are small enough to be held
 //! in memory, are replaced only by compare-and-swap, and are never seen half written.
 
-pub mod conformance;
+#[cfg(test)]
+pub(crate) mod conformance;
 mod error;
 mod local;
+#[cfg(test)]
 mod memory;
 mod name;
 
@@ -18,7 +20,8 @@ use bytes::Bytes;
 
 pub use error::{CorruptObject, Effect, StoreError, StoreOp};
 pub use local::{LocalDirectory, OpenError};
-pub use memory::{Fault, MemoryStore};
+#[cfg(test)]
+pub(crate) use memory::{Fault, MemoryStore};
 pub use name::{NameError, ObjectName, ObjectPrefix};
 
 /// The future of one store operation. Boxed, so that the store can be chosen when novad starts.
@@ -26,7 +29,7 @@ pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>>
 
 /// A place for immutable and compare-and-swapped objects, shared by every star of a cluster.
 ///
-/// Promises of each implementation, checked by [`conformance::check`]:
+/// Promises of each implementation, checked by `conformance::check`:
 /// - an operation that answered `Ok` is durable and seen by every later operation of every process;
 /// - conditions are judged atomically with the write, also between processes;
 /// - a put is idempotent by its nonce: repeated after an error it answers `Ok` if an earlier attempt is what stands there;

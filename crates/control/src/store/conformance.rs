@@ -1,7 +1,7 @@
 //! Does a store keep the promises that nova stands on?
 //!
-//! The tests run this over every implementation, and an operator runs it over a store of their own. Each case works below a
-//! name that nothing else uses, and removes what it made.
+//! The tests run this over every implementation. Each case works below a name that nothing else uses, and removes what it
+//! made.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const ATTEMPTS_MAX: usize = 1_000;
 
 /// What a case found instead of what was promised.
 #[derive(Debug, thiserror::Error)]
-pub enum Broken {
+pub(crate) enum Broken {
     /// The store failed where it had to answer.
     #[error("{doing}: {source}")]
     Failed {
@@ -52,11 +52,11 @@ pub enum Broken {
 
 /// One promise and whether the store keeps it.
 #[derive(Debug)]
-pub struct Case {
+pub(crate) struct Case {
     /// The promise, as a sentence.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// What broke it.
-    pub outcome: Result<(), Broken>,
+    pub(crate) outcome: Result<(), Broken>,
 }
 
 impl fmt::Display for Case {
@@ -69,7 +69,7 @@ impl fmt::Display for Case {
 }
 
 /// Runs every case over `store`, below `check/<a fresh id>/`. Inside a tokio runtime.
-pub async fn check<S: Store + ?Sized>(store: Arc<S>) -> Vec<Case> {
+pub(crate) async fn check<S: Store + ?Sized>(store: Arc<S>) -> Vec<Case> {
     let ground = Ground { root: format!("check/{}", uuid::Uuid::now_v7().simple()), store };
     let cases = vec![
         Case { name: "a new object is read back, whole and by its head", outcome: ground.reads_back().await },

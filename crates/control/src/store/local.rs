@@ -11,7 +11,7 @@ mod open;
 mod path;
 mod walk;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -47,14 +47,14 @@ impl LocalDirectory {
     }
 
     /// The directory.
-    #[must_use]
-    pub fn root(&self) -> &Path {
+    #[cfg(test)]
+    pub(crate) fn root(&self) -> &Path {
         self.files.root()
     }
 
-    /// Where an object lies, for an operator who is told that it is damaged.
-    #[must_use]
-    pub fn path_of(&self, name: &ObjectName) -> PathBuf {
+    /// Where an object lies.
+    #[cfg(test)]
+    pub(crate) fn path_of(&self, name: &ObjectName) -> std::path::PathBuf {
         self.files.root().join(path::of_object(name))
     }
 

@@ -17,7 +17,7 @@ use super::{
 
 /// What an operation is told to do instead of succeeding. The caller is told [`Effect::Unknown`] both times for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// Fail and change nothing.
     BeforeApply,
     /// Apply, then fail: the response was lost.
@@ -26,7 +26,7 @@ pub enum Fault {
 
 /// A store in memory. Clones are the same store. Every operation is atomic and takes effect when it is polled past the gate.
 #[derive(Clone, Debug, Default)]
-pub struct MemoryStore(Arc<Shared>);
+pub(crate) struct MemoryStore(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
@@ -136,17 +136,17 @@ impl State {
 impl MemoryStore {
     /// An empty store.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Makes the next `op` that has no fault yet fail; faults of one `op` are used up in order.
-    pub fn inject(&self, op: StoreOp, fault: Fault) {
+    pub(crate) fn inject(&self, op: StoreOp, fault: Fault) {
         self.state().faults.push_back((op, fault));
     }
 
     /// Makes every operation from now on wait for a [`MemoryStore::step`].
-    pub fn hold(&self) {
+    pub(crate) fn hold(&self) {
         self.state().held = true;
         while let Ok(unused) = self.0.gate.try_acquire() {
             unused.forget();
@@ -154,12 +154,12 @@ impl MemoryStore {
     }
 
     /// Lets one held operation, now or later, go on.
-    pub fn step(&self) {
+    pub(crate) fn step(&self) {
         self.0.gate.add_permits(1);
     }
 
     /// Lets the held operations go on, and later ones pass.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         let mut state = self.state();
         state.held = false;
         self.0.gate.add_permits(state.waiting);
@@ -167,7 +167,7 @@ impl MemoryStore {
 
     /// How many operations wait for a step.
     #[must_use]
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.state().waiting
     }
 
