@@ -27,7 +27,7 @@ pub use self::fatal::{FatalError, abort};
 pub use self::history::{HistoryReader, ReadBytes};
 pub use self::log::{Log, OpenError};
 pub use self::metrics::LogMetrics;
-pub use self::options::{LogOptions, OptionsError, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SyncMode};
+pub use self::options::{LogOptions, OptionsError, SyncMode};
 pub use self::recovery::{ChoiceError, Damage, Recovered, Recovery, RecoveryError, Verdict};
 pub use self::ring::{coop_taskrun_rings, try_ring};
 pub use self::room::{NoRoom, RoomClass, TooManyWaiters};

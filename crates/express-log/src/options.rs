@@ -4,9 +4,9 @@ use wire::log_frame::{BLOCK_BYTES, BODY_BYTES_MAX};
 use wire::superblock::SEGMENTS_MAX;
 
 /// Smallest segment.
-pub const SEGMENT_BYTES_MIN: u32 = 8 << 20;
+const SEGMENT_BYTES_MIN: u32 = 8 << 20;
 /// Largest segment.
-pub const SEGMENT_BYTES_MAX: u32 = 1 << 30;
+const SEGMENT_BYTES_MAX: u32 = 1 << 30;
 
 /// How a commit becomes durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
