@@ -8,8 +8,11 @@ use wire::batch::BatchBuilder;
 use wire::frame::{self, Kind, Next};
 use wire::hot::AppendHead;
 use wire::limits::FRAME_BODY_BYTES_MAX;
-use wire::message::{Hello, Message, Refused, Welcome};
+use wire::message::{AppendOnce, Hello, Message, Refused, Welcome};
+use wire::names::FencingToken;
 use wire::refusal::Refusal;
+
+use crate::at;
 
 /// An answer takes at most so long.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
@@ -200,6 +203,19 @@ impl Speaker {
         bytes.extend_from_slice(batch);
         open.end(Kind::Append, 0, &mut bytes);
         self.send(&bytes);
+    }
+
+    /// A batch with this sum, outside of any session and with nothing else asked, to the stream of this key.
+    #[must_use]
+    pub fn once(key: &str, batch_crc: u32) -> AppendOnce {
+        AppendOnce {
+            address: at(key),
+            fencing_token: FencingToken::default(),
+            match_seq_num: None,
+            idempotency: (0, 0),
+            effect: None,
+            batch_crc,
+        }
     }
 
     /// A batch of these bodies, and its sum.

@@ -9,8 +9,8 @@ use wire::frame::Kind;
 use wire::hot::{AppendHead, RecordsHead, walk_acks};
 use wire::ids::{BatchNo, ProducerId, SeqNum};
 use wire::message::{
-    AppendOnce, Appended, CheckTail, Close, Credit, Done, Message as _, Open, Opened, Read, Start, Subscribe,
-    Subscribed, Tail, Unsubscribe,
+    Appended, CheckTail, Close, Credit, Done, Message as _, Open, Opened, Read, Start, Subscribe, Subscribed, Tail,
+    Unsubscribe,
 };
 use wire::names::{FencingToken, Key};
 use wire::slot::{SLOTS, Slot};
@@ -68,15 +68,7 @@ fn a_key_a_slot(bucket: BucketId) -> BTreeMap<u8, String> {
 
 fn append_once(speaker: &mut Speaker, key: &str, body: &str) -> Appended {
     let (batch, batch_crc) = Speaker::batch(&[body.as_bytes()]);
-    let once = AppendOnce {
-        address: at(key),
-        fencing_token: FencingToken::default(),
-        match_seq_num: None,
-        idempotency: (0, 0),
-        effect: None,
-        batch_crc,
-    };
-    speaker.ask_with(&once, &batch).expect("an ack")
+    speaker.ask_with(&Speaker::once(key, batch_crc), &batch).expect("an ack")
 }
 
 #[test]

@@ -267,14 +267,7 @@ fn an_append_that_ends_with_its_connection_leaves_a_whole_batch_or_nothing() {
     within(60, async {
         let client = novad.client_with_bucket().await;
         let (batch, batch_crc) = Speaker::batch(&[&[b'a'; 30_000], &[b'b'; 30_000]]);
-        let once = wire::message::AppendOnce {
-            address: at("cut"),
-            fencing_token: FencingToken::default(),
-            match_seq_num: None,
-            idempotency: (0, 0),
-            effect: None,
-            batch_crc,
-        };
+        let once = Speaker::once("cut", batch_crc);
         let mut bytes = Vec::new();
         once.frame_with(1, &batch, &mut bytes);
         assert!(

@@ -8,8 +8,8 @@ use wire::hot::{AppendHead, RecordsHead, walk_acks};
 use wire::ids::{BatchNo, ProducerId, SeqNum, StreamId};
 use wire::limits::{FRAME_BODY_BYTES_BEFORE_HELLO_MAX, FRAME_BODY_BYTES_MAX};
 use wire::message::{
-    AppendOnce, AppendRefused, Appended, CheckTail, Close, Done, Hello, Message, Open, Opened, Ping, Pong, Read, Start,
-    Subscribe, Tail, Welcome,
+    AppendRefused, Appended, CheckTail, Close, Done, Hello, Message, Open, Opened, Ping, Pong, Read, Start, Subscribe,
+    Tail, Welcome,
 };
 use wire::names::FencingToken;
 use wire::refusal::Refusal;
@@ -52,15 +52,7 @@ impl Star {
 }
 
 fn append_once(speaker: &mut Speaker, key: &str, (batch, batch_crc): &(Vec<u8>, u32)) -> Result<Appended, Refusal> {
-    let once = AppendOnce {
-        address: at(key),
-        fencing_token: FencingToken::default(),
-        match_seq_num: None,
-        idempotency: (0, 0),
-        effect: None,
-        batch_crc: *batch_crc,
-    };
-    speaker.ask_with(&once, batch)
+    speaker.ask_with(&Speaker::once(key, *batch_crc), batch)
 }
 
 fn opened(speaker: &mut Speaker, key: &str, producer: u64) -> Opened {
