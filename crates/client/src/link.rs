@@ -27,8 +27,8 @@ use output::{Output, SLICES_MAX};
 const READ_BYTES: usize = 64 << 10;
 /// Less room than this in the input and it grows before the next read.
 const READ_BYTES_MIN: usize = 8 << 10;
-/// Chunks in the output at which a star that goes on pinging is not reading.
-const CHUNKS_MAX: usize = 16 << 10;
+/// Frames in the output at which a star that goes on pinging is not reading.
+const OUTPUT_FRAMES_MAX: usize = 16 << 10;
 
 /// Why a connection can't go on.
 #[derive(Debug, thiserror::Error)]
@@ -198,7 +198,7 @@ impl Link {
                 return Ok(None);
             };
             match frame.kind {
-                Kind::Ping if self.output.chunks() >= CHUNKS_MAX => {
+                Kind::Ping if self.output.frames() >= OUTPUT_FRAMES_MAX => {
                     return Err(Broken::protocol("it pings and doesn't read"));
                 }
                 Kind::Ping => {

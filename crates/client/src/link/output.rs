@@ -25,7 +25,7 @@ impl Output {
         place
     }
 
-    pub(super) fn chunks(&self) -> usize {
+    pub(super) fn frames(&self) -> usize {
         self.frames.len()
     }
 
