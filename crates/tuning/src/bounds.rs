@@ -1,4 +1,4 @@
-//! How large may each internal queue and buffer grow, and what happens when it is full?
+//! How large may the internal queues and tables grow that the host carries, and what happens when one is full?
 //!
 //! None of these is a setting: no operator could choose them well. Sizes that clients see are
 //! limits and stand in `wire`.
