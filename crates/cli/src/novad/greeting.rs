@@ -1,7 +1,7 @@
 //! What does someone see who has just started `novad`?
 
 use std::io::{self, Write};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use tuning::settings::Settings;
 
@@ -16,10 +16,9 @@ pub(super) fn greet(address: SocketAddr, settings: &Settings) {
 }
 
 fn lesson(address: SocketAddr, settings: &Settings) -> String {
-    let flag = if address.port() == Settings::default().listen.port() && address.ip().is_loopback() {
-        String::new()
-    } else {
-        format!("  export NOVA_ADDR={address}\n")
+    let flag = match reached_at(address) {
+        at if at == Settings::default().listen => String::new(),
+        at => format!("  export NOVA_ADDR={at}\n"),
     };
     let store = settings.store.directory(&settings.data);
     let store = store.map_or_else(|| settings.store.to_string(), |path| path.display().to_string());
@@ -31,6 +30,16 @@ fn lesson(address: SocketAddr, settings: &Settings) -> String {
          nova subscribe nova://demo/events\n\n",
         settings.data.display()
     )
+}
+
+/// Where this machine reaches a star that listens on `address`, which may be every address there is.
+fn reached_at(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        ip if !ip.is_unspecified() => ip,
+        IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 #[cfg(test)]
@@ -45,5 +54,9 @@ mod tests {
         assert!(!text.contains("NOVA_ADDR") && text.contains("nova-data/store"), "{text}");
         let text = lesson("127.0.0.1:4000".parse().unwrap(), &settings);
         assert!(text.contains("export NOVA_ADDR=127.0.0.1:4000\n"), "{text}");
+        let text = lesson("0.0.0.0:4000".parse().unwrap(), &settings);
+        assert!(text.contains("export NOVA_ADDR=127.0.0.1:4000\n"), "{text}");
+        let text = lesson("[::1]:7781".parse().unwrap(), &settings);
+        assert!(text.contains("export NOVA_ADDR=[::1]:7781\n"), "{text}");
     }
 }
