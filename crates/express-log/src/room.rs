@@ -17,7 +17,9 @@ pub enum NoRoom {
     #[error("the log is busy")]
     Busy,
     /// The log has as many segments as it may, or the disk is full: passes when something is settled or more is allowed.
-    #[error("the log is full: {used_bytes} of {log_bytes_max} bytes are used")]
+    #[error(
+        "the log is full: {used_bytes} of {log_bytes_max} bytes are used, the most that log.bytes_max and the disk allow"
+    )]
     Full {
         /// Bytes of all segments.
         used_bytes: u64,

@@ -70,7 +70,7 @@ pub(super) fn judge_class(class: Class) -> Result<(), Refusal> {
         Class::Express => Ok(()),
         Class::Standard => Err(Refusal::new(
             Reason::FailedPrecondition,
-            "this star has no standard store to write class standard to: choose class express",
+            "this star has no standard store to write class standard to: choose class express, for the stream or as its bucket's default",
         )),
     }
 }
