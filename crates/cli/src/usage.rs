@@ -26,16 +26,30 @@ pub(crate) fn told(error: &clap::Error, command: &str) -> Told {
 }
 
 fn one_line(rendered: &str, command: &str) -> String {
-    let said: Vec<&str> = rendered
-        .lines()
-        .map(str::trim)
+    let lines: Vec<&str> = rendered.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let said: Vec<&str> = lines
+        .iter()
+        .copied()
         .take_while(|line| !line.starts_with("Usage:"))
-        .filter(|line| !line.is_empty() && !line.starts_with("For more information"))
+        .filter(|line| !line.starts_with("For more information") && !is_advice_on_dashes(line))
         .collect();
-    let said = said.join(" ").replace(" tip: ", "; ");
+    let said = said.join(" ").replace(" tip: ", "; ").replace("invalid digit found in string", "no whole number");
     let said = said.strip_prefix("error: ").unwrap_or(&said);
     let said: Vec<String> = said.split(' ').map(shortened).collect();
+    let usage = lines.iter().find_map(|line| line.strip_prefix("Usage: "));
+    let command = usage.map_or_else(|| command.to_owned(), command_of);
     format!("{} ({command} --help tells more)", said.join(" "))
+}
+
+/// How to pass a flag as a value, which nobody meant who mistyped one.
+fn is_advice_on_dashes(line: &str) -> bool {
+    line.starts_with("tip: to pass '")
+}
+
+/// The command that a usage line is of, its subcommands too.
+fn command_of(usage: &str) -> String {
+    let words = usage.split(' ').take_while(|word| !word.starts_with(['[', '<', '-']));
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// A word as it is, or the beginning and the end of one that is too long to read.
@@ -62,6 +76,14 @@ mod tests {
     fn a_missing_argument_is_told_in_one_line_that_names_it() {
         let Told::Wrong(line) = wrong(&["it"]) else { panic!("not told as wrong") };
         assert_eq!(line, "the following required arguments were not provided: --to <to> (it --help tells more)");
+    }
+
+    #[test]
+    fn a_flag_that_is_unknown_leads_to_the_help_of_its_command() {
+        let inner = Command::new("in").arg(Arg::new("what"));
+        let error = Command::new("it").subcommand(inner).try_get_matches_from(["it", "in", "--no"]).unwrap_err();
+        let expected = "unexpected argument '--no' found (it in --help tells more)";
+        assert_eq!(told(&error, "it"), Told::Wrong(expected.to_owned()));
     }
 
     #[test]
