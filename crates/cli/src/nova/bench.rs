@@ -52,10 +52,10 @@ pub(super) struct LoadArgs {
     /// Records of an append [default: 1]
     #[arg(long, value_name = "N")]
     records_per_batch: Option<usize>,
-    /// How long to run before measuring, such as 2s
+    /// How long to run before measuring [default: 2s, of net 500ms]
     #[arg(long, value_name = "TIME")]
     warm_up: Option<Millis>,
-    /// How long to measure, such as 10s
+    /// How long to measure [default: 10s, of net 3s]
     #[arg(long, value_name = "TIME")]
     duration: Option<Millis>,
     /// Threads of the generator [default: 1]
@@ -104,10 +104,10 @@ pub(super) struct DiskArgs {
     /// Sizes of the writes [default: 4KiB to 1MiB in powers of two]
     #[arg(long, value_name = "BYTES,…", value_delimiter = ',')]
     sizes: Vec<Bytes>,
-    /// How long each method is measured at each size, such as 500ms
+    /// How long each method is measured at each size [default: 500ms]
     #[arg(long, value_name = "TIME")]
     duration: Option<Millis>,
-    /// Size of the file
+    /// Size of the file [default: 64MiB]
     #[arg(long, value_name = "BYTES")]
     file_bytes: Option<Bytes>,
     /// CPU of the writer

@@ -1,7 +1,8 @@
 //! Which flags set a stream's configuration, on a stream and (with `default-`) on a bucket?
 
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use tuning::units::{Bytes, Millis};
 use wire::config::{Class, ConfigPatch, ProducerPolicy, StreamConfig, TimestampingMode};
 
 use super::row::Row;
@@ -53,13 +54,13 @@ const FIELDS: &[Field] = &[
     Field {
         name: "retention_max_age_ms",
         value: "MS",
-        help: "Trim records older than this; 0 keeps them for ever",
+        help: "Trim records older than this; 0 keeps them for ever (kept, not acted on yet)",
         kind: Kind::Wide(|patch| &mut patch.retention_max_age_ms),
     },
     Field {
         name: "retention_max_bytes",
         value: "BYTES",
-        help: "Trim from the front what exceeds this; 0 is unbounded",
+        help: "Trim from the front what exceeds this; 0 is unbounded (kept, not acted on yet)",
         kind: Kind::Wide(|patch| &mut patch.retention_max_bytes),
     },
     Field {
@@ -98,6 +99,7 @@ impl<const OF_BUCKET: bool> ConfigFlags<OF_BUCKET> {
     fn arg(field: &Field) -> Arg {
         let id = format!("{}{}", Self::PREFIX, field.name);
         let arg = Arg::new(id.clone()).long(id.replace('_', "-")).value_name(field.value).help(field.help);
+        let unit = field.value;
         match field.kind {
             Kind::Class(_) => arg.value_parser(words(&["express", "standard"], str::parse::<Class>)),
             Kind::Policy(_) => arg.value_parser(words(&["any", "fenced"], str::parse::<ProducerPolicy>)),
@@ -106,8 +108,8 @@ impl<const OF_BUCKET: bool> ConfigFlags<OF_BUCKET> {
                 arg.value_parser(words(&modes, str::parse::<TimestampingMode>))
             }
             Kind::Switch(_) => switch(arg),
-            Kind::Wide(_) => arg.value_parser(value_parser!(u64)),
-            Kind::Narrow(_) => arg.value_parser(value_parser!(u32)),
+            Kind::Wide(_) => arg.value_parser(move |text: &str| amount(unit, text)),
+            Kind::Narrow(_) => arg.value_parser(move |text: &str| narrow_amount(unit, text)),
         }
     }
 
@@ -132,6 +134,20 @@ pub(super) fn switch(arg: Arg) -> Arg {
         .require_equals(true)
         .default_missing_value("true")
         .hide_possible_values(true)
+}
+
+/// A whole number, with a unit if it is of bytes or of milliseconds: `64MiB`, `7d`.
+fn amount(unit: &str, text: &str) -> Result<u64, String> {
+    match unit {
+        "BYTES" => text.parse::<Bytes>().map(Bytes::get).map_err(|error| error.to_string()),
+        "MS" => text.parse::<Millis>().map(Millis::get).map_err(|error| error.to_string()),
+        _ => text.parse::<u64>().map_err(|error| error.to_string()),
+    }
+}
+
+fn narrow_amount(unit: &str, text: &str) -> Result<u32, String> {
+    let number = amount(unit, text)?;
+    u32::try_from(number).map_err(|_| format!("{number} is more than {}", u32::MAX))
 }
 
 fn words<T, E>(words: &[&'static str], parse: fn(&str) -> Result<T, E>) -> impl TypedValueParser<Value = T> + use<T, E>

@@ -18,10 +18,11 @@ Examples:
 
 pub(super) const BUCKET_CREATE: &str = "\
 Examples:
-  nova bucket create ledger --default-class standard
   nova bucket create demo --default-class express --create-on-append
-  nova bucket create logs --default-class express --default-retention-max-age-ms 604800000
-  nova bucket create jobs --creation-token deploy-7   # again with the same token: the same bucket";
+  nova bucket create logs --default-class express --default-throughput-max-bytes-per-second 1MiB
+  nova bucket create jobs --creation-token deploy-7   # again with the same token: the same bucket
+
+Its streams are standard unless --default-class says express; no star serves class standard yet.";
 
 pub(super) const BUCKET_ENSURE: &str = "\
 Examples:
@@ -65,7 +66,7 @@ Examples:
 
 pub(super) const STREAM_RECONFIGURE: &str = "\
 Examples:
-  nova stream reconfigure nova://demo/events --retention-max-bytes 1073741824
+  nova stream reconfigure nova://demo/events --retention-max-bytes 1GiB
   nova stream reconfigure nova://demo/events --retention-max-bytes 0 --producer-policy fenced";
 
 pub(super) const STREAM_DELETE: &str = "\
@@ -86,6 +87,8 @@ Examples:
   echo '{\"headers\":[[\"kind\",\"order\"]],\"body\":\"x\"}' | nova append nova://demo/events --format json
   nova read nova://demo/a --output json --base64 | nova append nova://demo/b --format json --base64
 
+A record is a line without its newline, an empty one too, of at most 1 MiB; what is not lines goes in
+as base64. With --format json it takes what read prints, and passes over the sequence numbers.
 Everything goes through one session, in order. What is acked is durable, also when the command then
 fails: it says how many records are.";
 

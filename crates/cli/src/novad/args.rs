@@ -43,7 +43,7 @@ pub(crate) fn command() -> Command {
             Arg::new("check")
                 .long("check")
                 .action(ArgAction::SetTrue)
-                .help("Check the settings and the host, print every setting and its origin, and end"),
+                .help("Check the settings and the host, print every setting and its origin, and end; the data directory is made if need be"),
         )
 }
 

@@ -33,6 +33,20 @@ fn the_command_line_is_consistent() {
 }
 
 #[test]
+fn an_amount_may_have_a_unit() {
+    let line =
+        "stream create nova://demo/x --retention-max-age-ms 7d --retention-max-bytes 64MiB --batch-max-bytes 4KiB";
+    let Command::Stream(StreamCommand::Create(args)) = parse(line).command else { panic!("not a create") };
+    let patch = args.config.0;
+    assert_eq!((patch.retention_max_age_ms, patch.retention_max_bytes), (Some(604_800_000), Some(64 << 20)));
+    assert_eq!(patch.batch_max_bytes, Some(4096));
+    let narrow = check("stream create nova://demo/x --batch-max-bytes 4GiB");
+    assert!(narrow.contains("4294967296 is more than 4294967295"), "{narrow}");
+    let counted = check("stream create nova://demo/x --batch-max-records 1KiB");
+    assert!(counted.contains("no whole number"), "{counted}");
+}
+
+#[test]
 fn a_bucket_takes_the_fields_of_its_streams_with_default_in_front() {
     let line = "bucket create ledger --create-on-append --create-on-read=false --location eu \
         --creation-token t --default-class standard --default-producer-policy fenced \
