@@ -86,7 +86,8 @@ fn run(nova: Nova) -> Result<(), Failure> {
         Command::Man(args) => shell::man(&args),
         Command::Bench(command) => bench::run(command, &global),
         command => {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.map_err(|error| Failure::Local(format!("a runtime can't be started: {error}")))?;
             let outcome = runtime.block_on(talk(command, &global));
             // A thread may still wait for standard input, and nobody waits for it.
             runtime.shutdown_background();

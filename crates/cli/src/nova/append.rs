@@ -31,7 +31,8 @@ pub(super) async fn run(args: Append, star: &Star) -> Result<(), Failure> {
         ..client::ProducerOptions::default()
     };
     let producer = star.client.open(&args.stream.address, options).await?;
-    let intake = intake::start(io::stdin(), reading)?;
+    let intake = intake::start(io::stdin(), reading)
+        .map_err(|error| Failure::Local(format!("standard input can't be read: {error}")))?;
     let mut sum = Sum::new(Progress::start(args.format, star.output));
     let outcome = match args.match_seq_num {
         None => pipelined(&producer, intake, &mut sum).await,

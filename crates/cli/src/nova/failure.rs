@@ -163,11 +163,12 @@ impl From<client::Error> for Failure {
     }
 }
 
+/// Of writing to standard output, or to standard error.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::PipeClosed,
-            _ => Self::Local(error.to_string()),
+            _ => Self::Local(format!("the output can't be written: {error}")),
         }
     }
 }
@@ -204,6 +205,13 @@ mod tests {
              \"fencing_token\":\"gen-42\",\"retry_after_ms\":70}"
         );
         assert_eq!(failure.exit_code(), 5);
+    }
+
+    #[test]
+    fn an_output_that_is_full_is_told_as_such() {
+        let failure = Failure::from(io::Error::from(io::ErrorKind::StorageFull));
+        assert!(failure.line(Output::Text).unwrap().starts_with("nova: the output can't be written: "));
+        assert_eq!(failure.exit_code(), 1);
     }
 
     #[test]

@@ -39,13 +39,16 @@ struct Printer<W> {
 }
 
 impl<W: Write> Printer<W> {
-    fn new(out: W, output: Output, base64: bool, limit: Option<u64>) -> Self {
-        Self {
+    fn new(out: W, output: Output, base64: bool, limit: Option<u64>) -> Result<Self, Failure> {
+        if base64 && output == Output::Text {
+            return Err(Failure::invalid("--base64 goes with --output json: text is the bytes already"));
+        }
+        Ok(Self {
             out,
             output,
             coding: if base64 { Coding::Base64 } else { Coding::Utf8 },
             left: limit.unwrap_or(u64::MAX),
-        }
+        })
     }
 
     fn print(&mut self, records: &[client::Record]) -> Result<(), Failure> {
@@ -76,7 +79,7 @@ impl<W: Write> Printer<W> {
 
 /// Reads to the tail as it is when the first page comes, or to the limit.
 pub(super) async fn read(args: Read, star: &Star) -> Result<(), Failure> {
-    let mut printer = Printer::new(super::stdout(), star.output, args.base64, args.limit);
+    let mut printer = Printer::new(super::stdout(), star.output, args.base64, args.limit)?;
     let (mut start, mut clamp) = args.start.place();
     let mut end = None;
     while printer.left > 0 {
@@ -111,7 +114,7 @@ fn page_limit(left: u64, end: Option<SeqNum>, start: Place) -> u32 {
 
 /// Prints what there is and what comes, flushing whenever there is nothing more to print at once.
 pub(super) async fn subscribe(args: Subscribe, star: &Star) -> Result<(), Failure> {
-    let mut printer = Printer::new(super::stdout(), star.output, args.base64, args.limit);
+    let mut printer = Printer::new(super::stdout(), star.output, args.base64, args.limit)?;
     let (start, clamp) = args.start.place();
     let options = client::SubscribeOptions { start, clamp, ..client::SubscribeOptions::default() };
     let mut interrupted = std::pin::pin!(tokio::signal::ctrl_c());

@@ -63,7 +63,8 @@ struct Line<'a> {
 pub(super) fn of_json(line: &[u8], coding: Coding) -> Result<AppendRecord, RecordError> {
     let parsed: Line<'_> = serde_json::from_slice(line).map_err(|error| {
         // The parser counts the lines of what it is given, which here is one.
-        RecordError::Json(error.to_string().replace(" at line 1 column ", " at byte "))
+        let what = if error.is_data() { "" } else { "not JSON, " };
+        RecordError::Json(format!("{what}{}", error.to_string().replace(" at line 1 column ", " at byte ")))
     })?;
     let headers = parsed.headers.into_iter().map(|(name, value)| {
         let name = decode(name, coding, "header name")?;

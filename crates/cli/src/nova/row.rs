@@ -67,6 +67,7 @@ impl Row {
             let name = format!("{prefix}{name}");
             match cell {
                 Cell::Row(row) => row.flatten(&format!("{name}."), lines),
+                Cell::Text(text) if text.is_empty() => lines.push((name, "-".to_owned())),
                 Cell::Text(text) => lines.push((name, one_line(text))),
                 Cell::Count(count) => lines.push((name, count.to_string())),
                 Cell::Stamp(stamp) => lines.push((name, stamp.to_string())),
