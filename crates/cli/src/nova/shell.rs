@@ -25,6 +25,7 @@ pub(super) fn man(args: &Man) -> Result<(), Failure> {
         for (name, command) in pages(root) {
             let mut page = Vec::new();
             clap_mangen::Man::new(command).render(&mut page)?;
+            let page = String::from_utf8_lossy(&page).replace(".SH EXTRA\nExamples:\n", ".SH EXAMPLES\n");
             let path = args.directory.join(format!("{name}.1"));
             fs::write(&path, page).map_err(|error| at(&path, &error))?;
         }
