@@ -18,9 +18,9 @@ use crate::report::{Made, Size, seconds};
 use target::Target;
 
 /// Smallest write.
-pub const WRITE_BYTES_MIN: usize = 4 << 10;
+pub(crate) const WRITE_BYTES_MIN: usize = 4 << 10;
 /// Largest write.
-pub const WRITE_BYTES_MAX: usize = 1 << 20;
+pub(crate) const WRITE_BYTES_MAX: usize = 1 << 20;
 /// Smallest file: a few of the largest writes.
 const FILE_BYTES_MIN: u64 = 4 << 20;
 

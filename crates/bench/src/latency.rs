@@ -17,15 +17,14 @@ const SAMPLES_BEYOND_MIN: f64 = 10.0;
 
 /// Latencies of a thread, with three digits.
 #[derive(Debug, Clone)]
-pub struct Latencies(Histogram<u64>);
+pub(crate) struct Latencies(Histogram<u64>);
 
 impl Latencies {
     /// None yet.
     ///
     /// # Panics
     /// Never: the bounds are constants that the histogram takes.
-    #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         match Histogram::new_with_bounds(LATENCY_NS_MIN, LATENCY_NS_MAX, 3) {
             Ok(histogram) => Self(histogram),
             Err(error) => unreachable!("{error}"),
@@ -34,7 +33,7 @@ impl Latencies {
 
     /// Adds one, in nanoseconds.
     #[inline]
-    pub fn record(&mut self, ns: u64) {
+    pub(crate) fn record(&mut self, ns: u64) {
         self.0.saturating_record(ns);
     }
 
@@ -42,21 +41,19 @@ impl Latencies {
     ///
     /// # Panics
     /// Never: all have the same bounds.
-    pub fn merge(&mut self, others: &Self) {
+    pub(crate) fn merge(&mut self, others: &Self) {
         if let Err(error) = self.0.add(&others.0) {
             unreachable!("{error}");
         }
     }
 
     /// How many there are.
-    #[must_use]
-    pub fn samples(&self) -> u64 {
+    pub(crate) fn samples(&self) -> u64 {
         self.0.len()
     }
 
     /// Their quantiles.
-    #[must_use]
-    pub fn quantiles(&self) -> Quantiles {
+    pub(crate) fn quantiles(&self) -> Quantiles {
         let us = |ns: u64| as_f64(ns) / 1e3;
         let at = |quantile: f64| {
             let beyond = as_f64(self.samples()) * (1.0 - quantile);
@@ -71,12 +68,6 @@ impl Latencies {
             p99_9: at(0.999),
             max: (self.samples() > 0).then(|| us(self.0.max())),
         }
-    }
-}
-
-impl Default for Latencies {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -99,7 +90,7 @@ pub struct Quantiles {
 
 impl Quantiles {
     /// The heads of the columns that its `Display` prints.
-    pub const HEADS: &str = "       p50       p90       p99     p99.9       max";
+    pub(crate) const HEADS: &str = "       p50       p90       p99     p99.9       max";
 }
 
 impl fmt::Display for Quantiles {

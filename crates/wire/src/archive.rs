@@ -12,7 +12,7 @@ use rkyv::{Archive, Deserialize, Serialize};
 /// Bytes that are no archive of the type they should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the bytes don't validate as what they should hold")]
-pub struct NotAnArchive;
+pub(crate) struct NotAnArchive;
 
 /// Appends the archive of `value` to `out`.
 ///

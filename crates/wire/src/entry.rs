@@ -46,7 +46,7 @@ use crate::limits::{BATCH_BYTES_MAX, FENCING_TOKEN_BYTES_MAX};
 use crate::names::{FencingToken, NameError};
 
 /// Bytes of a batch entry before its batch.
-pub const BATCH_HEAD_BYTES: usize = 112;
+const BATCH_HEAD_BYTES: usize = 112;
 /// Bytes of a verb entry before its fields.
 const VERB_HEAD_BYTES: usize = 40;
 const SUM_BYTES: usize = 4;

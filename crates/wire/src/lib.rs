@@ -4,7 +4,6 @@
 //! [`log_frame`], [`segment`], [`superblock`]) are one file each with a golden test; values that cross a
 //! boundary inside a star stand in [`handoff`]; what may go wrong stands in [`reason`].
 
-pub mod archive;
 pub mod batch;
 pub mod bucket;
 pub mod config;
@@ -24,4 +23,5 @@ pub mod segment;
 pub mod slot;
 pub mod superblock;
 
+mod archive;
 mod bytes;

@@ -43,7 +43,7 @@ pub const COPY_BYTES: usize = 64 << 10;
 /// Most segments that fit.
 pub const SEGMENTS_MAX: usize = (COPY_BYTES - HEADER_BYTES) / SEGMENT_BYTES;
 /// Features that a reader of this version knows: none yet.
-pub const INCOMPAT_KNOWN: u64 = 0;
+const INCOMPAT_KNOWN: u64 = 0;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"NVSB");
 const VERSION: u16 = 1;
