@@ -60,11 +60,12 @@ table::settings! {
 table::settings! {
     /// The head log of each shard.
     Log under "log." {
-        /// Bytes of one segment file. Larger segments roll less often; smaller ones give room back
-        /// sooner, and are zeroed ahead in shorter bursts.
+        /// Bytes of one segment file. Larger segments roll less often; smaller ones are zeroed ahead
+        /// in shorter bursts.
         segment_bytes: Bytes = Bytes::mib(64), Bytes::mib(8) => Bytes::gib(1);
         /// Bytes that one shard's head log may take on disk; less is used when the disk has less
-        /// room at start. Past it appends are answered `resource_exhausted` until room is freed.
+        /// room at start. Past it appends are answered `resource_exhausted`; what is trimmed or
+        /// deleted keeps its room for now.
         bytes_max: Bytes = Bytes::gib(64), Bytes::mib(32) => Bytes::gib(16_384);
         /// Commits that are on their way to the disk at once. Two keep it busy while the next one
         /// gathers; more mostly write more padding.
@@ -82,8 +83,8 @@ table::settings! {
 table::settings! {
     /// The memory of each shard.
     Memory under "memory." {
-        /// Bytes of records that one shard holds at once: the ring, pending commits and what
-        /// subscribers have not taken yet. Past it the shard stops reading from producers.
+        /// Bytes of records that one shard holds at once: the ring, and batches that a bound of
+        /// their stream holds back. Past it those batches are answered `resource_exhausted`.
         shard_bytes_max: Bytes = Bytes::mib(512), Bytes::mib(64) => Bytes::gib(256);
         /// Bytes of committed batches that one shard keeps for readers near the tail, within
         /// `memory.shard_bytes_max`. Readers further behind are served from disk.
