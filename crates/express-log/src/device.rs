@@ -12,6 +12,16 @@ use wire::ids::SegmentId;
 use wire::segment::SegmentHeader;
 use wire::superblock::Superblock;
 
+/// How a new segment comes to read as zeroes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Blankness {
+    /// Zeroes are written: a commit is then one write and one flush.
+    Written,
+    /// The file system reserves the space and knows that nothing was written: a commit also waits for its journal, but no
+    /// byte of the log is written twice, which large commits gain from.
+    Reserved,
+}
+
 /// A disk with the files of one log, and the executor its tasks run on: a real one under glommio, or in tests one in memory
 /// that fails as it is told.
 ///
@@ -25,8 +35,8 @@ pub trait Device: 'static {
     /// A buffer of `bytes`, which are whole blocks.
     fn buffer(&self, bytes: usize) -> Self::Buffer;
 
-    /// Makes a zeroed segment that begins with `header`; its bytes and its name are durable afterwards.
-    fn create(&self, header: SegmentHeader) -> impl Future<Output = io::Result<Self::Segment>>;
+    /// Makes a segment that begins with `header` and reads as zeroes behind it; its bytes and its name are durable afterwards.
+    fn create(&self, header: SegmentHeader, blank: Blankness) -> impl Future<Output = io::Result<Self::Segment>>;
 
     /// Writes the first `bytes` of `buffer` at `offset`, and answers how many were written.
     fn write(

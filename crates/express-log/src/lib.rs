@@ -20,7 +20,7 @@ mod recovery;
 mod ring;
 mod room;
 
-pub use self::device::Device;
+pub use self::device::{Blankness, Device};
 pub use self::device::disk::Disk;
 pub use self::entry::{EntryPos, ReplayedEntry};
 pub use self::fatal::{FatalError, abort};

@@ -62,6 +62,9 @@ pub(crate) struct Commit<B> {
     pub(crate) buffer: B,
 }
 
+/// Commits of this size on average are bound by the disk's bandwidth rather than by its flushes.
+const LARGE_COMMIT_BYTES: usize = 384 << 10;
+
 /// Group commit: entries go into an open frame, frames go to the disk a few at a time, and become durable in order.
 #[derive(Debug)]
 pub(crate) struct Pipeline<B> {
@@ -83,6 +86,8 @@ pub(crate) struct Pipeline<B> {
     next_commit: u64,
     /// Bytes of the commit that was started last.
     last_bytes: usize,
+    /// The same over some commits, the last ones most.
+    bytes_ewma: usize,
     idle_since: Duration,
     flush_ewma: Duration,
     closed_for_good: bool,
@@ -109,6 +114,7 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
             prev_header_crc: 0,
             next_commit: 0,
             last_bytes: 0,
+            bytes_ewma: 0,
             idle_since: Duration::ZERO,
             flush_ewma: Duration::ZERO,
             closed_for_good: false,
@@ -261,6 +267,11 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
             && self.open.as_ref().is_some_and(|frame| frame.bytes <= bytes)
     }
 
+    /// Whether something is written, in commits so large that their bytes cost more than their flushes.
+    pub(crate) fn commits_are_large(&self) -> bool {
+        !self.is_drained() && self.bytes_ewma >= LARGE_COMMIT_BYTES
+    }
+
     /// The next frame to write, whether or not it should start yet.
     pub(crate) fn take_commit(&mut self, now: Duration) -> Option<Commit<B>> {
         if self.closed.is_empty() {
@@ -315,6 +326,7 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
         let id = self.next_commit;
         self.next_commit += 1;
         self.last_bytes = frame.bytes;
+        self.bytes_ewma = (self.bytes_ewma * 15 + frame.bytes) / 16;
         self.flights.push_back(Flight {
             id,
             end_lsn: header.end_lsn(),

@@ -16,7 +16,7 @@ use wire::log_frame::BLOCK_BYTES;
 use wire::segment::SegmentHeader;
 use wire::superblock::{COPIES, COPY_BYTES, Superblock};
 
-use super::Device;
+use super::{Blankness, Device};
 use crate::names::{SEED, SUPER, UNFINISHED, segment_name};
 use crate::options::SyncMode;
 
@@ -56,15 +56,18 @@ impl Disk {
     }
 
     /// Fills the file that is to become a segment.
-    async fn fill(&self, file: &DmaFile, header: &SegmentHeader) -> io::Result<()> {
+    async fn fill(&self, file: &DmaFile, header: &SegmentHeader, blank: Blankness) -> io::Result<()> {
         let bytes = u64::from(header.bytes);
-        match file.pre_allocate(bytes, false).await.map_err(plain) {
+        let is_reserved = match file.pre_allocate(bytes, false).await.map_err(plain) {
             Err(error) if error.raw_os_error() != Some(Errno::OPNOTSUPP.raw_os_error()) => return Err(error),
-            _ => {}
-        }
+            reserved => reserved.is_ok(),
+        };
         let mut first = allocate_dma_buffer(BLOCK_BYTES);
         header.encode(first.as_bytes_mut());
         write_all(file.write_at(first, 0), BLOCK_BYTES).await?;
+        if is_reserved && blank == Blankness::Reserved {
+            return file.fdatasync().await.map_err(plain);
+        }
         let mut zeroes = allocate_dma_buffer(ZERO_BYTES);
         zeroes.as_bytes_mut().fill(0);
         let mut zeroes = Rc::new(zeroes);
@@ -91,11 +94,11 @@ impl Device for Disk {
         allocate_dma_buffer(bytes)
     }
 
-    async fn create(&self, header: SegmentHeader) -> io::Result<DmaFile> {
+    async fn create(&self, header: SegmentHeader, blank: Blankness) -> io::Result<DmaFile> {
         let path = self.path(header.segment);
         let unfinished = self.dir.join(segment_name(header.segment) + UNFINISHED);
         let file = options().create(true).dma_open(&unfinished).await.map_err(plain)?;
-        let filled = self.fill(&file, &header).await;
+        let filled = self.fill(&file, &header, blank).await;
         let filled = match filled {
             Ok(()) => file.rename(&path).await.map_err(plain),
             Err(error) => file.remove().await.map_err(plain).and(Err(error)),

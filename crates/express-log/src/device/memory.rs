@@ -26,7 +26,7 @@ use wire::superblock::{COPIES, COPY_BYTES, Superblock};
 
 pub(crate) use self::draw::Draw;
 pub(crate) use self::remains::{RecoveredRemains, Remains};
-use super::Device;
+use super::{Blankness, Device};
 
 const SECTOR_BYTES: usize = 512;
 
@@ -350,7 +350,7 @@ impl Device for World {
         vec![0xDB; bytes]
     }
 
-    async fn create(&self, header: SegmentHeader) -> io::Result<SegmentId> {
+    async fn create(&self, header: SegmentHeader, _: Blankness) -> io::Result<SegmentId> {
         self.sleep(Duration::from_micros(300)).await;
         let mut state = self.0.borrow_mut();
         let no_space = state.faults.no_space;

@@ -12,7 +12,7 @@ use super::Log;
 use super::shared::{Calls, Shared, Wakers};
 use crate::core::pipeline::{Pipeline, Policy};
 use crate::core::space::{Blank, Space, SpaceLimits};
-use crate::device::Device;
+use crate::device::{Blankness, Device};
 use crate::options::{LogOptions, OptionsError};
 use crate::recovery::replay::{Ends, Scanned};
 use crate::recovery::{Damage, Verdict};
@@ -92,7 +92,8 @@ impl<D: Device> Log<D> {
         let salt = device.random().map_err(OpenError::io("a random number"))?;
         let bytes = options.segment_bytes;
         let header = SegmentHeader { log: superblock.log, segment: active, salt, epoch, bytes };
-        let segment = device.create(header).await.map_err(OpenError::io("making the first segment"))?;
+        let segment =
+            device.create(header, Blankness::Written).await.map_err(OpenError::io("making the first segment"))?;
         let limits = SpaceLimits {
             segment_bytes: bytes,
             log_bytes_max: options.log_bytes_max,

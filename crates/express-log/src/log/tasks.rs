@@ -13,7 +13,7 @@ use wire::segment::SegmentHeader;
 use super::shared::Shared;
 use crate::core::pipeline::{Commit, NOTE_BYTES};
 use crate::core::space::Blank;
-use crate::device::Device;
+use crate::device::{Blankness, Device};
 use crate::fatal::FatalError;
 
 /// How long to wait when the disk was full.
@@ -125,12 +125,16 @@ async fn make_segments<D: Device>(shared: Rc<Shared<D>>) {
 }
 
 async fn make<D: Device>(shared: &Rc<Shared<D>>, segment: SegmentId) {
-    let bytes = shared.pipeline.borrow().space.limits().segment_bytes;
+    let (bytes, blank) = {
+        let pipeline = shared.pipeline.borrow();
+        let blank = if pipeline.commits_are_large() { Blankness::Reserved } else { Blankness::Written };
+        (pipeline.space.limits().segment_bytes, blank)
+    };
     let made = match shared.device.random() {
         Err(source) => Err(source),
         Ok(salt) => {
             let header = SegmentHeader { log: shared.log, segment, salt, epoch: shared.epoch, bytes };
-            shared.device.create(header).await.map(|file| (salt, file))
+            shared.device.create(header, blank).await.map(|file| (salt, file))
         }
     };
     match made {
