@@ -1,6 +1,7 @@
 //! What a log directory holds after whatever happened to it, read with plain blocking I/O.
 
 mod files;
+mod read_ahead;
 pub(crate) mod replay;
 
 use std::io;
@@ -9,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use wire::ids::{Epoch, LogId, Lsn, SegmentId};
 
-use self::files::Files;
+use self::read_ahead::Files;
 use self::replay::{Ends, Replay};
 pub use crate::core::choice::ChoiceError;
 pub use crate::core::scan::Damage;

@@ -1,9 +1,9 @@
-//! How recovery finds, locks and reads the files of a log.
+//! How recovery finds and locks the files of a log, and what they say of themselves.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use wire::log_frame::BLOCK_BYTES;
 use wire::segment::SegmentHeader;
 use wire::superblock::{COPIES, COPY_BYTES, Superblock};
 
+use super::read_ahead::Files;
 use super::replay::{BLOCK, Found, Source};
 use super::{RecoveryError, io_error};
 use crate::core::choice::{Choice, choose};
@@ -24,8 +25,6 @@ const LOCK_WAIT: Duration = Duration::from_secs(1);
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// Directories above a log's own that its first start may make, and the one that these stand in.
 const NEW_DIRS_MAX: usize = 2;
-/// Bytes read at once.
-const WINDOW_BYTES: usize = 8 << 20;
 
 /// Makes `dir` if it is not there, with its name durable as far up as it may be new, and locks it.
 pub(super) fn lock_dir(dir: &Path) -> Result<OwnedFd, RecoveryError> {
@@ -130,87 +129,5 @@ fn read_superblock(dir: &Path) -> Result<Option<(Superblock, u32)>, RecoveryErro
         Ok(Choice::Fresh) => Ok(None),
         Ok(Choice::Found(superblock, crc)) => Ok(Some((*superblock, crc))),
         Err(source) => Err(RecoveryError::Superblock { path, source }),
-    }
-}
-
-/// Reads segments through a window that moves forward, past the page cache where the file system can.
-#[derive(Debug)]
-pub(crate) struct Files {
-    dir: PathBuf,
-    open: Option<(SegmentId, File)>,
-    buffer: Vec<u8>,
-    /// Where the window starts in `buffer`, so that it is aligned.
-    base: usize,
-    /// Offset of the window in the file.
-    offset: u64,
-    filled: usize,
-}
-
-impl Files {
-    fn new(dir: PathBuf) -> Self {
-        Self { dir, open: None, buffer: Vec::new(), base: 0, offset: 0, filled: 0 }
-    }
-
-    fn open(&mut self, segment: SegmentId) -> io::Result<()> {
-        if self.open.as_ref().is_some_and(|(open, _)| *open == segment) {
-            return Ok(());
-        }
-        if self.buffer.is_empty() {
-            self.buffer = vec![0; WINDOW_BYTES + BLOCK_BYTES];
-            self.base = self.buffer.as_ptr().align_offset(BLOCK_BYTES);
-        }
-        let path = self.dir.join(segment_name(segment));
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let fd = match rustix::fs::open(&path, flags | OFlags::DIRECT, Mode::empty()) {
-            Err(Errno::INVAL) => rustix::fs::open(&path, flags, Mode::empty())?,
-            other => other?,
-        };
-        self.open = Some((segment, File::from(fd)));
-        (self.offset, self.filled) = (0, 0);
-        Ok(())
-    }
-
-    /// Moves the window to `offset`, keeping what it already holds from there on, and fills it to `bytes` at least.
-    fn fill(&mut self, offset: u64, bytes: usize) -> io::Result<()> {
-        let window = &mut self.buffer[self.base..self.base + WINDOW_BYTES];
-        let end = self.offset + self.filled as u64;
-        if (self.offset..end).contains(&offset) {
-            let skip = usize::try_from(offset - self.offset).expect("inside the window");
-            window.copy_within(skip..self.filled, 0);
-            self.filled -= skip;
-        } else {
-            self.filled = 0;
-        }
-        self.offset = offset;
-        let Some((_, file)) = &self.open else {
-            return Err(io::ErrorKind::NotFound.into());
-        };
-        // The first block of a file is asked for by itself; anything else is read ahead.
-        let goal = if offset == 0 { bytes } else { WINDOW_BYTES };
-        while self.filled < goal {
-            let at = self.offset + self.filled as u64;
-            let count = match rustix::io::pread(file, &mut window[self.filled..goal], at) {
-                Err(Errno::INTR) => continue,
-                other => other?,
-            };
-            self.filled += count;
-            if count == 0 || !count.is_multiple_of(BLOCK_BYTES) {
-                break;
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Source for Files {
-    fn read(&mut self, segment: SegmentId, offset: u32, bytes: usize) -> io::Result<&[u8]> {
-        self.open(segment)?;
-        let offset = u64::from(offset);
-        let end = self.offset + self.filled as u64;
-        if offset < self.offset || offset + bytes as u64 > end {
-            self.fill(offset, bytes)?;
-        }
-        let start = self.base + usize::try_from(offset - self.offset).expect("inside the window");
-        Ok(&self.buffer[start..self.base + self.filled])
     }
 }

@@ -19,6 +19,9 @@ const ZEROES: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 pub(crate) trait Source {
     /// At least `bytes` from `offset` of `segment`, fewer only at the end of its file; both are whole blocks.
     fn read(&mut self, segment: SegmentId, offset: u32, bytes: usize) -> io::Result<&[u8]>;
+
+    /// Tells that the frames of `spans` are going to be read, one after the other, so that the source can be ahead.
+    fn expect(&mut self, _spans: impl Iterator<Item = Span>) {}
 }
 
 /// A segment file that is there.
@@ -116,6 +119,7 @@ impl<S: Source> Replay<S> {
         let after_found = found.last().map_or(SegmentId::new(1), |last| last.segment.next());
         let next_segment = block.map_or(after_found, |block| block.next_segment.max(after_found));
         let scan = Scan::new(first_lsn, durable_lsn);
+        source.expect(segments.iter().map(|segment| segment.span));
         Ok(Self { source, superblock, segments, leftovers, scan, next_segment, read: 0 })
     }
 
