@@ -20,8 +20,8 @@ mod recovery;
 mod ring;
 mod room;
 
-pub use self::device::{Blankness, Device};
 pub use self::device::disk::Disk;
+pub use self::device::{Blankness, Device};
 pub use self::entry::{EntryPos, ReplayedEntry};
 pub use self::fatal::{FatalError, abort};
 pub use self::history::{HistoryReader, ReadBytes};
