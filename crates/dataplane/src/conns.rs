@@ -1,7 +1,6 @@
 //! What does a shard keep of each connection that it reads from?
 
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::task::Waker;
 use std::time::Duration;
 
@@ -9,11 +8,10 @@ use glommio::net::TcpStream;
 use wire::ids::ShardId;
 
 use crate::core::{BACKLOG_BYTES_MAX, ConnId, OutBuffer};
+use crate::remote_subscriptions::RemoteSubscriptions;
 
 /// Pages of one connection that may be under way on a shard; the next frame waits, for each is as large as a backlog may be.
 pub(crate) const PAGES_MAX: u32 = 4;
-/// Subscriptions of one connection on other shards; one more is refused.
-pub(crate) const REMOTE_SUBSCRIPTIONS_MAX: usize = 4_096;
 
 /// How far a connection is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,8 +56,8 @@ pub(crate) struct Conn {
     pub(crate) pages_under_way: u32,
     /// Frames of other shards that the kernel has not taken.
     pub(crate) owed: Vec<(ShardId, usize)>,
-    /// Subscriptions on other shards, by the client's handle.
-    pub(crate) remote_subscriptions: HashMap<u32, ShardId>,
+    /// Subscriptions on other shards.
+    pub(crate) remote_subscriptions: RemoteSubscriptions,
 }
 
 impl Conn {
@@ -84,7 +82,7 @@ impl Conn {
             hops_under_way: 0,
             pages_under_way: 0,
             owed: Vec::new(),
-            remote_subscriptions: HashMap::new(),
+            remote_subscriptions: RemoteSubscriptions::default(),
         }
     }
 

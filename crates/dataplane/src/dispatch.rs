@@ -8,7 +8,7 @@ use wire::message::{Hello, Message, Ping, Pong, Welcome};
 use wire::reason::Reason;
 use wire::refusal::Refusal;
 
-use crate::conns::{Phase, REMOTE_SUBSCRIPTIONS_MAX};
+use crate::conns::Phase;
 use crate::core::{ConnId, Flow, Request, Route, Shard};
 use crate::incoming::{Hops, refuse_and_close};
 use crate::shell::{Shell, State};
@@ -105,7 +105,7 @@ impl Shell {
             },
             Route::Session(handle) => self.other(Shard::session_shard(handle)),
             Route::Subscription(handle) => {
-                state.world.conns.get(id).and_then(|conn| conn.remote_subscriptions.get(&handle).copied())
+                state.world.conns.get(id).and_then(|conn| conn.remote_subscriptions.shard(handle))
             }
         };
         let Some(conn) = state.world.conns.get_mut(id) else { return Served::Done };
@@ -118,13 +118,13 @@ impl Shell {
         }
         match (&request, owner) {
             (Request::Subscribe(subscribe), Some(owner)) => {
-                if conn.remote_subscriptions.len() >= REMOTE_SUBSCRIPTIONS_MAX {
-                    return refuse(state, id, frame.correlation, too_many("subscriptions of other shards' streams"));
+                let noted = conn.remote_subscriptions.note(subscribe.subscription, owner, frame.correlation);
+                if let Err(refusal) = noted {
+                    return refuse(state, id, frame.correlation, refusal);
                 }
-                conn.remote_subscriptions.insert(subscribe.subscription, owner);
             }
-            (Request::Subscribe(subscribe), None) => drop(conn.remote_subscriptions.remove(&subscribe.subscription)),
-            (Request::Unsubscribe(end), Some(_)) => drop(conn.remote_subscriptions.remove(&end.subscription)),
+            (Request::Subscribe(subscribe), None) => conn.remote_subscriptions.forget(subscribe.subscription),
+            (Request::Unsubscribe(end), Some(_)) => conn.remote_subscriptions.forget(end.subscription),
             _ => {}
         }
         let served = match owner {

@@ -92,6 +92,7 @@ impl Shell {
                 let Some(conn) = state.world.conns.get_mut(id) else { return };
                 conn.hops_under_way = conn.hops_under_way.saturating_sub(done);
                 if !frames.is_empty() {
+                    conn.remote_subscriptions.forget_ended(&frames);
                     conn.out.frames(&frames);
                     match conn.owed.iter_mut().find(|(shard, _)| *shard == from) {
                         Some((_, bytes)) => *bytes += frames.len(),

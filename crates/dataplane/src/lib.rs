@@ -18,6 +18,7 @@ mod mailbox;
 mod os;
 mod outgoing;
 mod recover;
+mod remote_subscriptions;
 mod remotes;
 mod shard_thread;
 mod shell;

@@ -26,10 +26,15 @@ fn build(dir: &Path) {
     let built = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--package", "cli", "--bins", "--profile", profile])
         .arg("--manifest-path")
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml"))
+        .arg(manifest_dir().join("../../Cargo.toml"))
         .arg("--target-dir")
         .arg(target)
         .output()
         .expect("cargo runs");
     assert!(built.status.success(), "the binaries don't build: {}", String::from_utf8_lossy(&built.stderr));
+}
+
+/// Where this crate lies now: a target directory that several checkouts share may hold it built from another one.
+fn manifest_dir() -> PathBuf {
+    std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from)
 }
