@@ -15,6 +15,7 @@ use wire::ids::{BatchNo, ClusterId, Epoch, Position, Rev, SeqNum, StarId, Stream
 use wire::limits::FRAME_BODY_BYTES_MAX;
 use wire::message::{Close, Done, Hello, Message, Open, Opened, Subscribe, Subscribed, Welcome};
 use wire::names::Address;
+use wire::slot::Slot;
 
 use crate::{Client, Options};
 
@@ -233,7 +234,7 @@ pub(crate) fn records_head(subscription: u32, start: u64, end: u64) -> RecordsHe
 }
 
 fn place(rev: u64) -> Place {
-    Place { stream_id: STREAM, slot_epoch: Epoch::new(1), rev: Rev::new(rev) }
+    Place { stream_id: STREAM, slot: Slot::default(), slot_epoch: Epoch::new(1), rev: Rev::new(rev) }
 }
 
 /// The log entry of a batch that starts at `first`: each record its stamp and body, all with one header.

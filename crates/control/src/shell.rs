@@ -255,7 +255,13 @@ impl Shell {
                 self.buckets.on_verb(reply_to, verb, unix_ms(), id)
             }
             ToControl::TableConfirmed { shard, version } => self.buckets.on_confirmed(shard, version),
-            ToControl::Frozen { shard, bucket, streams } => self.buckets.on_frozen(shard, bucket, streams),
+            ToControl::Frozen { shard, bucket, streams, .. } => self.buckets.on_frozen(shard, bucket, streams),
+            ToControl::Standard { .. }
+            | ToControl::Settle { .. }
+            | ToControl::Flush
+            | ToControl::Load { .. }
+            | ToControl::ReadHistory { .. }
+            | ToControl::ListIndex { .. } => Vec::new(),
         }
     }
 

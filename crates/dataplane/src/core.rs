@@ -6,7 +6,6 @@
 
 mod append;
 mod commit;
-mod dedupe;
 mod judge;
 mod live;
 mod outbox;

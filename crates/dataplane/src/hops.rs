@@ -82,7 +82,16 @@ impl Shell {
                 state.core.on_control(message, &mut state.world);
                 self.bells.open.ring();
             }
-            ToShard::Freeze { .. } => state.core.on_control(message, &mut state.world),
+            ToShard::Freeze { .. }
+            | ToShard::Committed { .. }
+            | ToShard::Applied { .. }
+            | ToShard::Settled { .. }
+            | ToShard::Stall { .. }
+            | ToShard::Loaded { .. }
+            | ToShard::History { .. }
+            | ToShard::Listed { .. }
+            | ToShard::TrimTo { .. }
+            | ToShard::Counters(_) => state.core.on_control(message, &mut state.world),
         }
     }
 

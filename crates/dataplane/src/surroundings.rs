@@ -134,13 +134,23 @@ impl Surroundings {
 /// A second copy of what must reach control; bucket verbs are answered instead when they can't.
 fn again(message: &ToControl) -> Option<ToControl> {
     match message {
-        ToControl::Bucket { .. } => None,
+        ToControl::Bucket { .. }
+        | ToControl::Standard { .. }
+        | ToControl::Settle { .. }
+        | ToControl::Flush
+        | ToControl::Load { .. }
+        | ToControl::ReadHistory { .. }
+        | ToControl::ListIndex { .. } => None,
         ToControl::TableConfirmed { shard, version } => {
             Some(ToControl::TableConfirmed { shard: *shard, version: *version })
         }
-        ToControl::Frozen { shard, bucket, streams } => {
-            Some(ToControl::Frozen { shard: *shard, bucket: *bucket, streams: *streams })
-        }
+        ToControl::Frozen { shard, bucket, streams, standard, express } => Some(ToControl::Frozen {
+            shard: *shard,
+            bucket: *bucket,
+            streams: *streams,
+            standard: *standard,
+            express: *express,
+        }),
     }
 }
 

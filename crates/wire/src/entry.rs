@@ -24,11 +24,12 @@
 //! | 88 | 4 | session epoch |
 //! | 92 | 4 | length of the batch |
 //! | 96 | 4 | CRC-32C of the batch |
-//! | 100 | 4 | length of the effect |
+//! | 100 | 2 | length of the effect |
+//! | 102 | 2 | slot of the stream |
 //! | 104 | 4 | CRC-32C of the effect |
 //! | 108 | 4 | CRC-32C of the 108 bytes before |
 //!
-//! Verb entry: kind (1), zero (3), length of the entry (4), stream id (16), epoch (8), rev (8), the verb's fields,
+//! Verb entry: kind (1), zero (1), slot of the stream (2), length of the entry (4), stream id (16), epoch (8), rev (8), the verb's fields,
 //! CRC-32C of all before (4).
 
 mod verb;
@@ -44,12 +45,16 @@ use crate::crc::crc32c;
 use crate::ids::{BatchNo, Epoch, Position, ProducerId, Rev, SeqNum, StreamId};
 use crate::limits::{BATCH_BYTES_MAX, FENCING_TOKEN_BYTES_MAX};
 use crate::names::{FencingToken, NameError};
+use crate::slot::{SLOTS, Slot};
 
 /// Bytes of a batch entry before its batch.
 const BATCH_HEAD_BYTES: usize = 112;
 /// Bytes of a verb entry before its fields.
 const VERB_HEAD_BYTES: usize = 40;
 const SUM_BYTES: usize = 4;
+/// Where the slot stands in a batch entry, and in a verb entry.
+const BATCH_SLOT_AT: usize = 102;
+const VERB_SLOT_AT: usize = 2;
 
 /// Longest entry, in bytes.
 pub const ENTRY_BYTES_MAX: usize = BATCH_HEAD_BYTES + BATCH_BYTES_MAX + 1 + FENCING_TOKEN_BYTES_MAX;
@@ -96,6 +101,12 @@ pub enum EntryError {
         /// Which.
         what: &'static str,
     },
+    /// A slot that no cluster has.
+    #[error("an entry of slot {found}: there are {SLOTS}")]
+    Slot {
+        /// The slot found.
+        found: u16,
+    },
     /// A name inside is none.
     #[error("an entry is wrong: {0}")]
     Name(#[from] NameError),
@@ -112,6 +123,8 @@ pub enum EntryError {
 pub struct Place {
     /// The stream.
     pub stream_id: StreamId,
+    /// The slot that the stream lies in.
+    pub slot: Slot,
     /// The tenure of the leader that wrote it.
     pub slot_epoch: Epoch,
     /// Its place among the stream's batches and verbs.
@@ -280,7 +293,7 @@ fn encode_head(head: &BatchHead, batch_bytes: usize, effect: &[u8], out: &mut [u
         | flag(head.numbered.one_shot, FLAG_ONE_SHOT);
     put_u16(out, 2, head.records);
     put_u32(out, 4, entry_bytes);
-    put_place(out, head.place);
+    put_place(out, BATCH_SLOT_AT, head.place);
     put_u64(out, 40, head.first.get());
     put_i64(out, 48, head.stamping.arrival_ms);
     put_i64(out, 56, head.stamping.previous_ms);
@@ -290,26 +303,30 @@ fn encode_head(head: &BatchHead, batch_bytes: usize, effect: &[u8], out: &mut [u
     put_u32(out, 88, head.session_epoch);
     put_u32(out, 92, batch_bytes as u32);
     put_u32(out, 96, head.batch_crc);
-    put_u32(out, 100, effect.len() as u32);
+    put_u16(out, 100, effect.len() as u16);
     put_u32(out, 104, if effect.is_empty() { 0 } else { crc32c(effect) });
     let sum = crc32c(&out[..108]);
     put_u32(out, 108, sum);
 }
 
 #[inline]
-fn put_place(out: &mut [u8], place: Place) {
+fn put_place(out: &mut [u8], slot_at: usize, place: Place) {
+    put_u16(out, slot_at, place.slot.get().into());
     out[8..24].copy_from_slice(&place.stream_id.to_bytes());
     put_u64(out, 24, place.slot_epoch.get());
     put_u64(out, 32, place.rev.get());
 }
 
 #[inline]
-fn place_at(bytes: &[u8]) -> Place {
-    Place {
+fn place_at(bytes: &[u8], slot_at: usize) -> Result<Place, EntryError> {
+    let found = u16_at(bytes, slot_at);
+    let slot = u8::try_from(found).ok().and_then(Slot::new).ok_or(EntryError::Slot { found })?;
+    Ok(Place {
+        slot,
         stream_id: StreamId::from_bytes(array(bytes, 8)),
         slot_epoch: Epoch::new(u64_at(bytes, 24)),
         rev: Rev::new(u64_at(bytes, 32)),
-    }
+    })
 }
 
 /// An entry in place; its head, verb and effect are checked, its batch when asked for.
@@ -371,7 +388,7 @@ fn decode_batch(entry: &[u8]) -> Result<Entry<'_>, EntryError> {
         return Err(EntryError::Short { bytes: entry.len(), bytes_needed: BATCH_HEAD_BYTES });
     }
     check("head", u32_at(entry, 108), crc32c(&entry[..108]))?;
-    let (batch_bytes, effect_bytes) = (u32_at(entry, 92) as usize, u32_at(entry, 100) as usize);
+    let (batch_bytes, effect_bytes) = (u32_at(entry, 92) as usize, usize::from(u16_at(entry, 100)));
     if entry.len() != BATCH_HEAD_BYTES + batch_bytes + effect_bytes {
         return Err(EntryError::Length { what: "batch and effect" });
     }
@@ -383,10 +400,14 @@ fn decode_batch(entry: &[u8]) -> Result<Entry<'_>, EntryError> {
         Some(Effect::from_bytes(effect)?)
     };
     let flag = |bit| entry[1] & bit != 0;
+    let (first, records) = (SeqNum::new(u64_at(entry, 40)), u16_at(entry, 2));
+    if first.get().checked_add(records.into()).is_none() {
+        return Err(EntryError::Length { what: "its sequence numbers" });
+    }
     let head = BatchHead {
-        place: place_at(entry),
-        first: SeqNum::new(u64_at(entry, 40)),
-        records: u16_at(entry, 2),
+        place: place_at(entry, BATCH_SLOT_AT)?,
+        first,
+        records,
         stamping: Stamping {
             arrival_ms: i64_at(entry, 48),
             previous_ms: i64_at(entry, 56),

@@ -8,6 +8,7 @@ pub mod batch;
 pub mod bucket;
 pub mod config;
 pub mod crc;
+pub mod dedupe;
 pub mod entry;
 pub mod frame;
 pub mod handoff;
@@ -21,6 +22,7 @@ pub mod reason;
 pub mod refusal;
 pub mod segment;
 pub mod slot;
+pub mod stream_row;
 pub mod superblock;
 
 mod archive;

@@ -9,7 +9,7 @@ use crate::names::Key;
 pub const SLOTS: u8 = 64;
 
 /// One of the [`SLOTS`] that streams are spread over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Slot(u8);
 
 impl Slot {
@@ -21,6 +21,13 @@ impl Slot {
         hash.update(&bucket.to_bytes());
         hash.update(key.as_str().as_bytes());
         Self((hash.digest() % u64::from(SLOTS)) as u8)
+    }
+
+    /// The slot of this number; `None` when there is none.
+    #[must_use]
+    #[inline]
+    pub const fn new(number: u8) -> Option<Self> {
+        if number < SLOTS { Some(Self(number)) } else { None }
     }
 
     /// Its number, `0..SLOTS`.

@@ -20,6 +20,7 @@ use wire::message::{
 };
 use wire::reason::Reason;
 use wire::refusal::Refusal;
+use wire::slot::Slot;
 
 /// What the server does other than it should.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -243,7 +244,12 @@ fn put_acks(session: u32, no: BatchNo, start: u64, batch: &VerifiedBatch<'_>, ou
 
 fn records_frame(start: u64, batch: &VerifiedBatch<'_>) -> Vec<u8> {
     let head = BatchHead {
-        place: Place { stream_id: StreamId::default(), slot_epoch: Epoch::new(1), rev: Rev::new(1) },
+        place: Place {
+            stream_id: StreamId::default(),
+            slot: Slot::default(),
+            slot_epoch: Epoch::new(1),
+            rev: Rev::new(1),
+        },
         first: SeqNum::new(start),
         records: batch.records(),
         stamping: Stamping::of(&StreamConfig::default(), 5, 5),

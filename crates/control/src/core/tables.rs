@@ -22,7 +22,7 @@ pub(super) struct Tables {
 
 impl Tables {
     pub(super) fn new(shards: u16, buckets: BTreeMap<BucketName, Arc<Bucket>>) -> Self {
-        let first = Arc::new(BucketTable { version: 1, buckets });
+        let first = Arc::new(BucketTable { version: 1, buckets, ..BucketTable::default() });
         Self {
             served: Arc::clone(&first),
             unconfirmed: VecDeque::from([Arc::clone(&first)]),
@@ -45,7 +45,7 @@ impl Tables {
 
     /// Sets or removes a bucket; answers what every shard must be told.
     pub(super) fn replace(&mut self, name: &BucketName, bucket: Option<Arc<Bucket>>) -> ToShard {
-        let mut next = BucketTable { version: self.newest.version + 1, buckets: self.newest.buckets.clone() };
+        let mut next = BucketTable { version: self.newest.version + 1, ..BucketTable::clone(&self.newest) };
         match bucket {
             Some(bucket) => next.buckets.insert(name.clone(), bucket),
             None => next.buckets.remove(name),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use wire::bucket::{Bucket, BucketPatch, BucketSpec};
 use wire::handoff::{BucketAnswer, BucketTable, BucketVerb, Full, ReplyTo, ToControl, ToShard};
-use wire::ids::{BucketId, ClusterId, ShardId};
+use wire::ids::{BucketId, ClusterId, LogId, Lsn, ShardId};
 use wire::names::BucketName;
 use wire::reason::Reason;
 use wire::refusal::Refusal;
@@ -72,10 +72,16 @@ fn serve(
             }
             ToShard::Freeze { bucket } => {
                 let streams = state.lock().unwrap().streams.get(&bucket).copied().unwrap_or(0);
-                tell(control, || ToControl::Frozen { shard, bucket, streams });
+                tell(control, || ToControl::Frozen {
+                    shard,
+                    bucket,
+                    streams,
+                    standard: Lsn::ZERO,
+                    express: (LogId::default(), Lsn::ZERO),
+                });
             }
             ToShard::BucketReply { ticket, result } => replies.send((ticket, result)).unwrap(),
-            ToShard::Drain => panic!("control drains nobody"),
+            other => panic!("control tells nobody so: {other:?}"),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use express_log::{NoRoom, RoomClass};
 use wire::batch::VerifiedBatch;
+use wire::dedupe::{Answer, Seen, is_remembered};
 use wire::entry::{self, BatchHead, Effect, Numbered, Place, Stamping};
 use wire::hot::{Ack, AppendHead};
 use wire::ids::{BatchNo, ProducerId, SeqNum};
@@ -13,7 +14,6 @@ use wire::reason::Reason;
 use wire::refusal::Refusal;
 
 use super::commit::{Answering, Applying, Tail, To};
-use super::dedupe::{Answer, Seen, is_remembered};
 use super::judge::{judge_stamps, judge_token};
 use super::live::{Held, Live};
 use super::row::{CommittedBatch, Row};
@@ -228,11 +228,11 @@ impl Shard {
         }
         let (epoch, log, wall_ms) = (self.config.epoch, self.config.own_log, self.now.wall_ms);
         let Some(row) = self.streams.row_mut(at) else { unreachable!("it was judged") };
-        let stream_id = row.stream_id;
+        let (stream_id, slot) = (row.stream_id, row.slot);
         let live = live_of(row);
         let stamping = Stamping::of(&live.config, wall_ms, live.previous_ms());
         let head = BatchHead {
-            place: Place { stream_id, slot_epoch: epoch, rev: live.rev.next() },
+            place: Place { stream_id, slot, slot_epoch: epoch, rev: live.rev.next() },
             first: live.next,
             records: batch.records(),
             stamping,

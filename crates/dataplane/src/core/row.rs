@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use wire::config::StreamConfig;
+use wire::dedupe::Dedupe;
 use wire::ids::{Epoch, Position, Rev, SegmentId, SeqNum, StreamId};
 use wire::log_frame::ENTRY_PREFIX_BYTES;
 use wire::names::FencingToken;
+use wire::slot::Slot;
 
-use super::dedupe::Dedupe;
 use super::live::Live;
 
 /// Neighbouring batches of one stream in a head log.
@@ -42,6 +43,8 @@ impl Extent {
 pub(crate) struct Row {
     /// Minted when it was made.
     pub(crate) stream_id: StreamId,
+    /// The slot that its name lies in.
+    pub(crate) slot: Slot,
     /// Which bucket, among those the shard knows.
     pub(crate) bucket: u32,
     /// Its key; shared with the index of names.
@@ -90,9 +93,10 @@ pub(crate) struct CommittedBatch {
 
 impl Row {
     /// A stream that is being made.
-    pub(crate) fn new(stream_id: StreamId, bucket: u32, key: Arc<str>, config: Arc<StreamConfig>) -> Self {
+    pub(crate) fn new(slot: Slot, stream_id: StreamId, bucket: u32, key: Arc<str>, config: Arc<StreamConfig>) -> Self {
         Self {
             stream_id,
+            slot,
             bucket,
             key,
             config,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use wire::batch::VerifiedBatch;
 use wire::bucket::{Bucket, BucketState};
 use wire::handoff::{BucketTable, ToControl, ToShard};
-use wire::ids::{BucketId, Epoch, Lsn, ShardId, StreamId};
+use wire::ids::{BucketId, Epoch, LogId, Lsn, ShardId, StreamId};
 use wire::message::StreamInfo;
 use wire::names::{Address, BucketName};
 use wire::reason::Reason;
@@ -181,8 +181,23 @@ impl Shard {
                 if !self.frozen.contains(&bucket) {
                     self.frozen.push(bucket);
                 }
-                ToControl::Frozen { shard, bucket, streams: self.streams.count(bucket) as u64 }
+                ToControl::Frozen {
+                    shard,
+                    bucket,
+                    streams: self.streams.count(bucket) as u64,
+                    standard: Lsn::ZERO,
+                    express: (LogId::default(), Lsn::ZERO),
+                }
             }
+            ToShard::Committed { .. }
+            | ToShard::Applied { .. }
+            | ToShard::Settled { .. }
+            | ToShard::Stall { .. }
+            | ToShard::Loaded { .. }
+            | ToShard::History { .. }
+            | ToShard::Listed { .. }
+            | ToShard::TrimTo { .. }
+            | ToShard::Counters(_) => return,
             ToShard::BucketReply { .. } | ToShard::Drain => return,
         };
         // Control's queue holds a message of each kind for each shard, so it has room.

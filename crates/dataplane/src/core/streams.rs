@@ -8,12 +8,12 @@ use hashbrown::HashSet;
 use slab::Slab;
 use wire::batch::{BatchError, VerifiedBatch};
 use wire::config::StreamConfig;
+use wire::dedupe::{Answer, is_remembered};
 use wire::entry::{BatchHead, Effect, Entry, EntryError, Place, Verb};
 use wire::ids::{BucketId, Epoch, Lsn, Position, Rev, StreamId};
 use wire::names::Key;
 use wire::slot::Slot;
 
-use super::dedupe::{Answer, is_remembered};
 use super::placement::Placement;
 use super::row::{CommittedBatch, Row};
 
@@ -143,10 +143,11 @@ impl Streams {
 
     /// Adds a row under its name, and answers its number.
     pub(crate) fn insert(&mut self, bucket: BucketId, key: &Key, stream_id: StreamId, config: &StreamConfig) -> u32 {
+        let slot = Slot::of(bucket, key);
         let bucket = self.bucket_number(bucket);
         let config = self.share(config);
         let key: Arc<str> = key.as_str().into();
-        let row = number(self.rows.insert(Row::new(stream_id, bucket, Arc::clone(&key), config)));
+        let row = number(self.rows.insert(Row::new(slot, stream_id, bucket, Arc::clone(&key), config)));
         self.names[bucket as usize].insert(key, row);
         self.counts[bucket as usize] += 1;
         row
@@ -226,7 +227,7 @@ impl Streams {
     }
 
     fn replay_create(&mut self, entry: &Entry<'_>) -> Result<(), FoldError> {
-        let Place { stream_id, slot_epoch, rev } = entry.place();
+        let Place { stream_id, slot_epoch, rev, .. } = entry.place();
         let Entry::Verb { verb: Verb::Create { bucket, key, config, created_at_ms }, .. } = entry else {
             return Err(FoldError::NoStream { stream_id, epoch: slot_epoch, rev });
         };
@@ -266,8 +267,7 @@ impl Streams {
         let mut parts: Vec<Self> = (0..placement.shards()).map(|_| Self::new()).collect();
         for (_, mut row) in self.rows {
             let bucket = self.buckets[row.bucket as usize];
-            let Ok(key) = Key::new(&row.key) else { unreachable!("a key that was checked") };
-            let part = &mut parts[usize::from(placement.shard(Slot::of(bucket, &key)).get())];
+            let part = &mut parts[usize::from(placement.shard(row.slot).get())];
             row.bucket = part.bucket_number(bucket);
             row.config = part.share(&row.config);
             let (bucket, key) = (row.bucket as usize, Arc::clone(&row.key));

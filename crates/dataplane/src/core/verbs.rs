@@ -107,9 +107,9 @@ impl Shard {
         let Entering { row, verb, applying, answer } = entering;
         let slot_epoch = self.config.epoch;
         let Some(state) = self.streams.row_mut(row) else { return Err(deleted_meanwhile()) };
-        let stream_id = state.stream_id;
+        let (stream_id, slot) = (state.stream_id, state.slot);
         let rev = state.live.as_ref().map_or(state.rev, |live| live.rev).next();
-        let entry = verb.encode(Place { stream_id, slot_epoch, rev });
+        let entry = verb.encode(Place { stream_id, slot, slot_epoch, rev });
         match world.room(entry.len(), class) {
             Ok(()) => {}
             Err(NoRoom::Busy) => return Ok(Flow::Blocked),

@@ -8,7 +8,12 @@ use crate::ids::BucketId;
 use crate::names::Key;
 
 fn place() -> Place {
-    Place { stream_id: StreamId::from_bytes([3; 16]), slot_epoch: Epoch::new(4), rev: Rev::new(5) }
+    Place {
+        stream_id: StreamId::from_bytes([3; 16]),
+        slot: Slot::default(),
+        slot_epoch: Epoch::new(4),
+        rev: Rev::new(5),
+    }
 }
 
 fn head(batch_crc: u32) -> BatchHead {

@@ -1,6 +1,6 @@
 //! What is done to a stream besides adding records, as an entry.
 
-use super::{Entry, EntryError, Place, SUM_BYTES, VERB_HEAD_BYTES, check, place_at, put_place};
+use super::{Entry, EntryError, Place, SUM_BYTES, VERB_HEAD_BYTES, VERB_SLOT_AT, check, place_at, put_place};
 use crate::bytes::{array, i64_at, put_u32, u32_at, u64_at};
 use crate::config::{CONFIG_BYTES, StreamConfig};
 use crate::crc::crc32c;
@@ -74,7 +74,7 @@ impl Verb {
     pub fn encode(&self, place: Place) -> Vec<u8> {
         let mut out = vec![0; VERB_HEAD_BYTES];
         out[0] = self.code();
-        put_place(&mut out, place);
+        put_place(&mut out, VERB_SLOT_AT, place);
         match self {
             Self::Create { bucket, key, config, created_at_ms } => {
                 out.extend_from_slice(&bucket.to_bytes());
@@ -132,5 +132,5 @@ pub(super) fn decode_verb(entry: &[u8]) -> Result<Entry<'_>, EntryError> {
     let (summed, sum) = entry.split_at(entry.len() - SUM_BYTES);
     check("verb", u32_at(sum, 0), crc32c(summed))?;
     let verb = Verb::decode(entry[0], &summed[VERB_HEAD_BYTES..])?;
-    Ok(Entry::Verb { place: place_at(entry), verb })
+    Ok(Entry::Verb { place: place_at(entry, VERB_SLOT_AT)?, verb })
 }

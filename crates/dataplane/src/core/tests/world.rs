@@ -221,7 +221,10 @@ impl Test {
 
     pub(super) fn table(&mut self, version: u64, buckets: impl IntoIterator<Item = Bucket>) {
         let buckets = buckets.into_iter().map(|bucket| (bucket.name.clone(), Arc::new(bucket))).collect();
-        self.shard.on_control(ToShard::Buckets(Arc::new(BucketTable { version, buckets })), &mut self.world);
+        self.shard.on_control(
+            ToShard::Buckets(Arc::new(BucketTable { version, buckets, ..BucketTable::default() })),
+            &mut self.world,
+        );
     }
 
     /// The same shard after a crash: only what was durable is left.

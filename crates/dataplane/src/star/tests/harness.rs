@@ -74,7 +74,8 @@ fn table() -> BucketTable {
     spec.create_stream_on_append = true;
     spec.defaults = ConfigPatch { class: Some(Class::Express), ..ConfigPatch::default() };
     let bucket = Arc::new(Bucket::made(&spec, BucketId::from_bytes([7; 16]), 0));
-    BucketTable { version: 1, buckets: BTreeMap::from([(bucket.name.clone(), bucket)]) }
+    let buckets = BTreeMap::from([(bucket.name.clone(), bucket)]);
+    BucketTable { version: 1, buckets, ..BucketTable::default() }
 }
 
 impl Running {
