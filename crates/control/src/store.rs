@@ -3,13 +3,14 @@
 //! One trait, [`Store`], and one suite of tests, `conformance`, that every implementation passes. Objects are small enough to be held
 //! in memory, are replaced only by compare-and-swap, and are never seen half written.
 
-#[cfg(test)]
-pub(crate) mod conformance;
+pub mod conformance;
 mod error;
+mod layout;
 mod local;
-#[cfg(test)]
 mod memory;
+mod metered;
 mod name;
+mod s3;
 
 use std::fmt;
 use std::future::Future;
@@ -20,9 +21,10 @@ use bytes::Bytes;
 
 pub use error::{CorruptObject, Effect, StoreError, StoreOp};
 pub use local::{LocalDirectory, OpenError};
-#[cfg(test)]
-pub(crate) use memory::{Fault, MemoryStore};
+pub use memory::{Fault, Latency, MemoryStore, Rule, When};
+pub use metered::{Dollars, Metered, OpCounts, Purpose, StoreCounts, StoreMeter};
 pub use name::{NameError, ObjectName, ObjectPrefix};
+pub use s3::{S3Failure, S3Store};
 
 /// The future of one store operation. Boxed, so that the store can be chosen when novad starts.
 pub type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -73,6 +75,12 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         after: Option<&'a ObjectName>,
         limit: usize,
     ) -> StoreFuture<'a, ListPage>;
+
+    /// How far the store's clock is ahead of this process's, in milliseconds, as its last answer showed; `None` for a store
+    /// without a clock of its own, or before its first answer.
+    fn clock_skew_ms(&self) -> Option<i64> {
+        None
+    }
 }
 
 /// Which write an object's content is. Opaque: only equality means anything (an ETag on S3).
@@ -168,6 +176,14 @@ impl Span {
             Self::Suffix(len) => Some(size.saturating_sub(len)..size),
             Self::Range { start, end } => (start < size).then(|| start..end.clamp(start, size)),
         }
+    }
+
+    /// The same of the object `name`, refusing what starts at or past the end.
+    fn of(self, name: &ObjectName, size_bytes: u64) -> Result<std::ops::Range<u64>, StoreError> {
+        self.within(size_bytes).ok_or_else(|| {
+            let start = if let Self::Range { start, .. } = self { start } else { 0 };
+            StoreError::OutOfRange { name: name.clone(), start, size_bytes }
+        })
     }
 }
 

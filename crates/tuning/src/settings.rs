@@ -11,7 +11,7 @@ mod table;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-pub use kinds::{LogSync, StoreAddress};
+pub use kinds::{LogSync, S3Checksum, S3Endpoint, S3Region, StoreAddress};
 pub use layers::{Choice, Layers, Loaded, Origin, SettingsError};
 pub use table::Setting;
 
@@ -54,6 +54,8 @@ table::settings! {
         log: Log;
         /// The memory of each shard.
         memory: Memory;
+        /// A store on S3.
+        s3: S3;
     }
 }
 
@@ -93,10 +95,36 @@ table::settings! {
     sections {}
 }
 
+table::settings! {
+    /// A store on S3. The credentials are those of the environment: AWS_ACCESS_KEY_ID and
+    /// AWS_SECRET_ACCESS_KEY, else a profile, a web identity, or the instance's role.
+    S3 under "s3." {
+        /// Where the store answers: `aws`, or the URL of another one that speaks S3.
+        endpoint: S3Endpoint = S3Endpoint::Aws;
+        /// Region that requests are signed for; `auto` is the one of the environment, the profile or
+        /// the instance, else us-east-1, which most stores that are not AWS expect.
+        region: S3Region = S3Region::Auto;
+        /// Name the bucket in the path rather than in the host. Every store takes it; an address in
+        /// the host needs DNS names for buckets, and is what AWS prefers.
+        path_style: bool = true;
+        /// Checksum that goes with each object and that the store checks. nova checks its own when it
+        /// reads; some stores that are not AWS refuse them, and want `none`.
+        checksum: S3Checksum = S3Checksum::Crc32c;
+        /// Sign the bytes of objects also where TLS protects them, at about 1 ms of CPU a MiB. Without
+        /// TLS they are always signed.
+        sign_payload: bool = false;
+        /// Time in which the store must answer one request, in milliseconds, and 250 more for each MiB
+        /// of it. A request is repeated until four times this is over. Shorter finds a request that got
+        /// stuck sooner; too short repeats those that were only slow.
+        attempt_timeout_ms: Millis = Millis::seconds(5), Millis::new(100) => Millis::seconds(120);
+    }
+    sections {}
+}
+
 impl Settings {
     /// Every setting there is, in the order of the documentation.
     pub fn all() -> impl Iterator<Item = &'static Setting> {
-        Self::ROWS.iter().chain(Log::ROWS).chain(Memory::ROWS)
+        Self::ROWS.iter().chain(Log::ROWS).chain(Memory::ROWS).chain(S3::ROWS)
     }
 
     /// The value of a setting by its name in the file, as text that reads back as itself.

@@ -6,7 +6,7 @@ use std::io;
 
 use wire::reason::Reason;
 
-use super::{ObjectName, Version};
+use super::{ObjectName, S3Failure, Version};
 
 /// The operations of a store, as errors, hooks and counters name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,6 +25,14 @@ pub enum StoreOp {
     DeleteIfMatch,
     /// [`super::Store::list`]
     List,
+}
+
+impl StoreOp {
+    /// Whether it changes nothing.
+    #[must_use]
+    pub fn is_read(self) -> bool {
+        matches!(self, Self::Get | Self::Head | Self::List)
+    }
 }
 
 impl fmt::Display for StoreOp {
@@ -148,6 +156,18 @@ pub enum StoreError {
         /// What the system said.
         source: io::Error,
     },
+    /// The store answered that it will not do this until somebody changes something. Nothing changed.
+    #[error("the store refuses {op} of {target} ({answer}); {remedy}")]
+    Refused {
+        /// What was tried.
+        op: StoreOp,
+        /// Object or prefix, with the bucket.
+        target: String,
+        /// What the store said.
+        answer: Box<S3Failure>,
+        /// What to change.
+        remedy: String,
+    },
     /// What is stored is not what was written. It is left as it stands.
     #[error("{target} is damaged: {fault}; restore it from a copy")]
     Corrupt {
@@ -180,6 +200,15 @@ impl StoreError {
         }
     }
 
+    /// Whether the store did what it promises, and only an object is or is not there, or has changed.
+    #[must_use]
+    pub fn is_answer(&self) -> bool {
+        matches!(
+            self,
+            Self::AlreadyExists { .. } | Self::VersionMismatch { .. } | Self::NotFound { .. } | Self::OutOfRange { .. }
+        )
+    }
+
     /// What a client that waits for the operation is told.
     #[must_use]
     pub fn reason(&self) -> Reason {
@@ -188,7 +217,7 @@ impl StoreError {
             Self::NotFound { .. } => Reason::NotFound,
             Self::OutOfRange { .. } => Reason::OutOfRange,
             Self::Full { .. } => Reason::ResourceExhausted,
-            Self::Denied { .. } => Reason::FailedPrecondition,
+            Self::Denied { .. } | Self::Refused { .. } => Reason::FailedPrecondition,
             Self::Corrupt { .. } => Reason::Internal,
             Self::VersionMismatch { .. } | Self::Unavailable { .. } => Reason::Unavailable,
         }

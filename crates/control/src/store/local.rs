@@ -5,7 +5,6 @@
 //! directory is synced. So a reader that sees a second link syncs before it answers, and whoever opens the store and finds the
 //! scratch files of a killed process syncs the file system before it clears them.
 
-mod layout;
 mod object;
 mod open;
 mod path;

@@ -5,8 +5,8 @@ use bytes::Bytes;
 
 use super::conformance::{self, Case};
 use super::{
-    Effect, Fault, LocalDirectory, MemoryStore, ObjectName, ObjectPrefix, PutNonce, Span, Store, StoreError, StoreOp,
-    Version,
+    Effect, Fault, Latency, LocalDirectory, MemoryStore, ObjectName, ObjectPrefix, PutNonce, Rule, Span, Store,
+    StoreError, StoreOp, When,
 };
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -26,7 +26,7 @@ fn report(cases: &[Case]) -> (usize, String) {
 
 #[test]
 fn the_memory_store_conforms() {
-    let (broken, report) = report(&block_on(conformance::check(Arc::new(MemoryStore::new()))));
+    let (broken, report) = report(&block_on(conformance::check(Arc::new(MemoryStore::new()), |_| {})));
     assert_eq!(broken, 0, "{report}");
 }
 
@@ -35,7 +35,7 @@ fn the_local_directory_conforms_for_two_openers_at_once() {
     let root = tempfile::tempdir().unwrap();
     let (one, two) = (LocalDirectory::open(root.path()).unwrap(), LocalDirectory::open(root.path()).unwrap());
     let (first, second) = block_on(async {
-        tokio::join!(conformance::check(Arc::new(one)), conformance::check::<dyn Store>(Arc::new(two)))
+        tokio::join!(conformance::check(Arc::new(one), |_| {}), conformance::check::<dyn Store>(Arc::new(two), |_| {}))
     });
     for cases in [first, second] {
         let (broken, report) = report(&cases);
@@ -43,67 +43,93 @@ fn the_local_directory_conforms_for_two_openers_at_once() {
     }
 }
 
-/// A store that ignores conditions, as some do.
-#[derive(Debug)]
-struct Heedless(MemoryStore);
-
-impl Store for Heedless {
-    fn put_if_absent<'a>(
-        &'a self,
-        name: &'a ObjectName,
-        body: Bytes,
-        nonce: PutNonce,
-    ) -> super::StoreFuture<'a, Version> {
-        Box::pin(async move {
-            self.0.delete(name).await?;
-            self.0.put_if_absent(name, body, nonce).await
-        })
-    }
-
-    fn put_if_match<'a>(
-        &'a self,
-        name: &'a ObjectName,
-        _expected: &'a Version,
-        body: Bytes,
-        nonce: PutNonce,
-    ) -> super::StoreFuture<'a, Version> {
-        self.put_if_absent(name, body, nonce)
-    }
-
-    fn get<'a>(&'a self, name: &'a ObjectName, span: Span) -> super::StoreFuture<'a, super::Object> {
-        self.0.get(name, span)
-    }
-
-    fn head<'a>(&'a self, name: &'a ObjectName) -> super::StoreFuture<'a, super::ObjectMeta> {
-        self.0.head(name)
-    }
-
-    fn delete<'a>(&'a self, name: &'a ObjectName) -> super::StoreFuture<'a, ()> {
-        self.0.delete(name)
-    }
-
-    fn delete_if_match<'a>(&'a self, name: &'a ObjectName, _expected: &'a Version) -> super::StoreFuture<'a, ()> {
-        self.0.delete(name)
-    }
-
-    fn list<'a>(
-        &'a self,
-        prefix: &'a ObjectPrefix,
-        after: Option<&'a ObjectName>,
-        limit: usize,
-    ) -> super::StoreFuture<'a, super::ListPage> {
-        self.0.list(prefix, after, limit)
+#[test]
+fn the_suite_finds_out_a_store_that_ignores_conditions() {
+    let lies = [
+        (StoreOp::PutIfAbsent, "a second create is refused and changes nothing"),
+        (StoreOp::PutIfAbsent, "a race to create has one winner"),
+        (StoreOp::PutIfMatch, "only the current version is replaced"),
+        (StoreOp::PutIfMatch, "a race of replacements loses none"),
+        (StoreOp::DeleteIfMatch, "only the current version is removed"),
+    ];
+    for (op, promise) in lies {
+        let store = MemoryStore::seeded(1);
+        store.ignore_conditions_of(op);
+        // Without it each operation runs to its end before the next, and nobody races.
+        store.set_latency(Latency { p50: Duration::from_micros(200), p99: Duration::from_millis(1) });
+        let cases = block_on(conformance::check(Arc::new(store), |_| {}));
+        let case = cases.iter().find(|case| case.name == promise).unwrap();
+        assert!(case.outcome.is_err(), "{op} is carried out whatever its condition, and yet: {case}");
+        assert!(cases[0].outcome.is_ok(), "{}", cases[0]);
     }
 }
 
 #[test]
-fn a_store_that_ignores_conditions_is_found_out() {
-    let cases = block_on(conformance::check(Arc::new(Heedless(MemoryStore::new()))));
-    for promise in ["a second create is refused and changes nothing", "only the current version is replaced"] {
-        let case = cases.iter().find(|case| case.name == promise).unwrap();
-        assert!(case.outcome.is_err(), "{case}");
+fn the_suite_finds_out_damaged_bodies_and_a_store_that_is_read_only() {
+    for fault in [Fault::Truncated, Fault::Flipped] {
+        let store = MemoryStore::new();
+        store.add(Rule::new(fault).when(When::Nth(1)));
+        let cases = block_on(conformance::check(Arc::new(store), |_| {}));
+        assert!(cases[0].outcome.is_err(), "{fault:?}: {}", cases[0]);
     }
-    assert!(cases[0].outcome.is_ok(), "{}", cases[0]);
+    let store = MemoryStore::new();
+    store.set_read_only(true);
+    let (broken, report) = report(&block_on(conformance::check(Arc::new(store), |_| {})));
+    assert!(broken > 10 && report.contains("give nova's user read and write access"), "{report}");
+}
+
+#[test]
+fn a_store_that_is_slow_and_loses_answers_of_replacements_conforms() {
+    let store = MemoryStore::seeded(3);
+    store.set_latency(Latency { p50: Duration::from_micros(100), p99: Duration::from_millis(1) });
+    for fault in [Fault::AfterApply, Fault::BeforeApply, Fault::ServerError] {
+        store.add(Rule::new(fault).of(StoreOp::PutIfMatch).with("/count").when(When::Chance(0.1)));
+    }
+    let (broken, report) = report(&block_on(conformance::check(Arc::new(store), |_| {})));
+    assert_eq!(broken, 0, "{report}");
+}
+
+#[test]
+fn a_late_put_is_judged_when_it_arrives() {
+    let store = MemoryStore::new();
+    block_on(async {
+        let (free, taken) = (name("free"), name("taken"));
+        let late = Fault::Late(Duration::from_millis(20));
+        for key in [&free, &taken] {
+            store.inject(StoreOp::PutIfAbsent, late);
+            let given_up = store.put_if_absent(key, Bytes::from_static(b"late"), PutNonce::fresh()).await;
+            assert_eq!(given_up.unwrap_err().effect(), Effect::Unknown);
+            assert!(matches!(store.head(key).await, Err(StoreError::NotFound { .. })));
+        }
+        store.put_if_absent(&taken, Bytes::from_static(b"first"), PutNonce::fresh()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        assert_eq!(store.get(&free, Span::Whole).await.unwrap().body, "late");
+        assert_eq!(store.get(&taken, Span::Whole).await.unwrap().body, "first");
+    });
+}
+
+#[test]
+fn a_hung_operation_never_answers_and_changes_nothing() {
+    let store = MemoryStore::new();
+    block_on(async {
+        store.inject(StoreOp::PutIfAbsent, Fault::Hang);
+        let key = name("hung");
+        let put = store.put_if_absent(&key, Bytes::new(), PutNonce::fresh());
+        assert!(tokio::time::timeout(Duration::from_millis(20), put).await.is_err());
+        assert_eq!((store.objects(), store.bytes()), (0, 0));
+    });
+}
+
+#[test]
+fn bytes_changed_behind_the_back_of_nova_keep_their_version() {
+    let store = MemoryStore::new();
+    block_on(async {
+        let key = name("rotten");
+        let version = store.put_if_absent(&key, Bytes::from_static(b"good"), PutNonce::fresh()).await.unwrap();
+        assert!(store.tamper(&key, Bytes::from_static(b"bad")) && !store.tamper(&name("absent"), Bytes::new()));
+        let object = store.get(&key, Span::Whole).await.unwrap();
+        assert_eq!((object.body, object.meta.version), (Bytes::from_static(b"bad"), version));
+    });
 }
 
 #[test]

@@ -92,3 +92,85 @@ impl SettingValue for StoreAddress {
         self.to_string()
     }
 }
+
+/// Where an S3 store answers.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum S3Endpoint {
+    /// Where AWS serves the region; written as `aws`.
+    Aws,
+    /// At this URL.
+    Url(String),
+}
+
+impl SettingValue for S3Endpoint {
+    const WANTED: &'static str = "aws, or a URL such as http://127.0.0.1:9000";
+    fn read(text: &str) -> Option<Self> {
+        let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+        match (text, host) {
+            ("aws", _) => Some(Self::Aws),
+            (_, Some(host)) if !host.is_empty() => Some(Self::Url(text.trim_end_matches('/').to_owned())),
+            _ => None,
+        }
+    }
+    fn show(&self) -> String {
+        match self {
+            Self::Aws => "aws".to_owned(),
+            Self::Url(url) => url.clone(),
+        }
+    }
+}
+
+/// Which region requests to S3 are signed for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum S3Region {
+    /// What the environment, the profile or the instance says, else `us-east-1`; written as `auto`.
+    Auto,
+    /// This one.
+    Named(String),
+}
+
+impl SettingValue for S3Region {
+    const WANTED: &'static str = "auto, or a region such as eu-central-1";
+    fn read(text: &str) -> Option<Self> {
+        match text {
+            "auto" => Some(Self::Auto),
+            other if other.is_empty() || other.contains(char::is_whitespace) => None,
+            other => Some(Self::Named(other.to_owned())),
+        }
+    }
+    fn show(&self) -> String {
+        match self {
+            Self::Auto => "auto".to_owned(),
+            Self::Named(region) => region.clone(),
+        }
+    }
+}
+
+/// Which checksum goes to S3 with each object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum S3Checksum {
+    /// None.
+    None,
+    /// CRC-32.
+    Crc32,
+    /// CRC-32C.
+    Crc32c,
+    /// CRC-64/NVME.
+    Crc64nvme,
+}
+
+impl SettingValue for S3Checksum {
+    const WANTED: &'static str = "none, crc32, crc32c or crc64nvme";
+    fn read(text: &str) -> Option<Self> {
+        [Self::None, Self::Crc32, Self::Crc32c, Self::Crc64nvme].into_iter().find(|kind| kind.show() == text)
+    }
+    fn show(&self) -> String {
+        let text = match self {
+            Self::None => "none",
+            Self::Crc32 => "crc32",
+            Self::Crc32c => "crc32c",
+            Self::Crc64nvme => "crc64nvme",
+        };
+        text.to_owned()
+    }
+}

@@ -10,9 +10,9 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 
-use super::layout::{TRAILER_BYTES, Trailer};
 use super::open::{self, Scratch};
 use super::path;
+use crate::store::layout::{TRAILER_BYTES, Trailer};
 use crate::store::{
     CorruptObject, Effect, Object, ObjectMeta, ObjectName, PutNonce, Span, StoreError, StoreOp, Version,
 };
@@ -122,10 +122,7 @@ impl Files {
     pub(super) fn get(&self, name: &ObjectName, span: Span) -> Result<Object, StoreError> {
         let failed = |e| StoreError::from_io(StoreOp::Get, name.as_str(), Effect::None, e);
         let (mut file, trailer) = self.read_trailer(StoreOp::Get, name)?;
-        let Some(range) = span.within(trailer.body_bytes) else {
-            let start = if let Span::Range { start, .. } = span { start } else { 0 };
-            return Err(StoreError::OutOfRange { name: name.clone(), start, size_bytes: trailer.body_bytes });
-        };
+        let range = span.of(name, trailer.body_bytes)?;
         let len = usize::try_from(range.end - range.start).map_err(|e| failed(io::Error::other(e)))?;
         let mut body = Vec::new();
         body.try_reserve_exact(len).map_err(|e| failed(io::Error::other(e)))?;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::layout::{TRAILER_BYTES, Trailer};
 use super::{LocalDirectory, OpenError, path};
+use crate::store::layout::{TRAILER_BYTES, Trailer};
 use crate::store::{CorruptObject, Object, ObjectName, ObjectPrefix, PutNonce, Span, Store, StoreError, Version};
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {

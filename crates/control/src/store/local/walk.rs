@@ -4,10 +4,10 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::layout::TRAILER_BYTES;
 use super::object::Files;
 use super::open::LOST_AND_FOUND;
 use super::path::{self, Entry};
+use crate::store::layout::TRAILER_BYTES;
 use crate::store::{CorruptObject, Effect, ListPage, Listed, ObjectName, ObjectPrefix, StoreError, StoreOp};
 
 /// A page of the objects; see [`crate::store::Store::list`].

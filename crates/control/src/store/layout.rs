@@ -1,6 +1,8 @@
-//! How does an object lie in a file?
+//! How does an object lie in a file, or in a bucket?
 //!
-//! The body first, so that a range of it is a range of the file, then 48 closing bytes, little-endian:
+//! The body first, so that a range of it is a range of what is stored, then 48 closing bytes, little-endian. They hold the nonce of
+//! the put, so that what is stored twice is never the same bytes twice: an ETag that is a hash of the bytes names one put. Sizes
+//! and ranges that a store answers are those of the body alone.
 //!
 //! | at | bytes | field |
 //! |---|---|---|
@@ -14,29 +16,29 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::store::{CorruptObject, ObjectMeta, PutNonce, Version};
+use super::{CorruptObject, ObjectMeta, PutNonce, Version};
 
-/// Bytes that close every file.
-pub(super) const TRAILER_BYTES: usize = 48;
+/// Bytes that close every object.
+pub(in crate::store) const TRAILER_BYTES: usize = 48;
 const MAGIC: [u8; 4] = *b"NVOB";
 const LAYOUT: u16 = 1;
 
 /// What the closing bytes say of the body before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Trailer {
-    pub(super) nonce: PutNonce,
-    pub(super) body_bytes: u64,
+pub(in crate::store) struct Trailer {
+    pub(in crate::store) nonce: PutNonce,
+    pub(in crate::store) body_bytes: u64,
     body_hash: u64,
 }
 
 impl Trailer {
     /// Describes a body that is about to be written.
-    pub(super) fn of(body: &[u8], nonce: PutNonce) -> Self {
+    pub(in crate::store) fn of(body: &[u8], nonce: PutNonce) -> Self {
         Self { nonce, body_bytes: body.len() as u64, body_hash: xxh3_64(body) }
     }
 
     /// The closing bytes.
-    pub(super) fn encode(&self) -> [u8; TRAILER_BYTES] {
+    pub(in crate::store) fn encode(&self) -> [u8; TRAILER_BYTES] {
         let mut out = [0; TRAILER_BYTES];
         out[0..4].copy_from_slice(&MAGIC);
         out[4..6].copy_from_slice(&LAYOUT.to_le_bytes());
@@ -48,8 +50,8 @@ impl Trailer {
         out
     }
 
-    /// Reads the closing bytes of a file that has `body_bytes` before them.
-    pub(super) fn decode(bytes: &[u8; TRAILER_BYTES], body_bytes: u64) -> Result<Self, CorruptObject> {
+    /// Reads the closing bytes of an object that has `body_bytes` before them.
+    pub(in crate::store) fn decode(bytes: &[u8; TRAILER_BYTES], body_bytes: u64) -> Result<Self, CorruptObject> {
         let (fields, own) = bytes.split_at(40);
         if fields[0..4] != MAGIC || xxh3_64(fields).to_le_bytes() != own {
             return Err(CorruptObject::Trailer(TRAILER_BYTES));
@@ -70,7 +72,7 @@ impl Trailer {
     }
 
     /// Says whether `body`, read whole, is what was written.
-    pub(super) fn check(&self, body: &[u8]) -> Result<(), CorruptObject> {
+    pub(in crate::store) fn check(&self, body: &[u8]) -> Result<(), CorruptObject> {
         let found = xxh3_64(body);
         if found != self.body_hash {
             return Err(CorruptObject::Body { found, expected: self.body_hash });
@@ -79,11 +81,11 @@ impl Trailer {
     }
 
     /// Content and put together name the version, so that equal bytes written twice are two versions.
-    pub(super) fn version(&self) -> Version {
+    pub(in crate::store) fn version(&self) -> Version {
         Version::new(&format!("{:016x}-{}", self.body_hash, self.nonce))
     }
 
-    pub(super) fn meta(&self) -> ObjectMeta {
+    pub(in crate::store) fn meta(&self) -> ObjectMeta {
         ObjectMeta { size_bytes: self.body_bytes, version: self.version(), nonce: self.nonce }
     }
 }
