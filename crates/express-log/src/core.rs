@@ -2,6 +2,7 @@
 
 pub(crate) mod choice;
 pub(crate) mod pipeline;
+pub(crate) mod release;
 pub(crate) mod scan;
 pub(crate) mod space;
 

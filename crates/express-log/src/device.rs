@@ -66,8 +66,11 @@ pub trait Device: 'static {
     /// Cuts the file of a segment to `bytes`.
     fn truncate(&self, segment: SegmentId, bytes: u32) -> impl Future<Output = io::Result<()>>;
 
-    /// Removes the file of a segment.
+    /// Removes the file of a segment; durably once [`sync_names`](Self::sync_names) or [`create`](Self::create) has ended.
     fn remove(&self, segment: SegmentId) -> impl Future<Output = io::Result<()>>;
+
+    /// Makes durable which files there are.
+    fn sync_names(&self) -> impl Future<Output = io::Result<()>>;
 
     /// A random number that no one foresees.
     ///

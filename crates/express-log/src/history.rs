@@ -67,6 +67,15 @@ impl HistoryReader {
         if read.len() == bytes as usize { Ok(ReadBytes(read)) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
     }
 
+    /// Closes what is open of the segments of log number `log` below `first`, which were freed: their space comes back
+    /// only then.
+    pub async fn close_freed(&self, log: usize, first: SegmentId) {
+        let is_freed = |(of, segment): &Key| *of == log && *segment < first;
+        while let Some(file) = self.take_unread(|key| is_freed(key)) {
+            close(file).await;
+        }
+    }
+
     async fn file(&self, key: Key) -> io::Result<Rc<DmaFile>> {
         if let Some(file) = self.take_up(key) {
             return Ok(file);
@@ -90,19 +99,26 @@ impl HistoryReader {
     /// Closes the files that were not used for longest, as long as there are too many that no one reads.
     async fn close_spare(&self) {
         while let Some(file) = self.take_spare() {
-            if let Err(error) = file.close().await {
-                tracing::warn!(%error, "closing a segment that was read");
-            }
+            close(file).await;
         }
     }
 
     fn take_spare(&self) -> Option<DmaFile> {
+        let is_spare = self.files.borrow().len() > self.files_max;
+        if is_spare { self.take_unread(|_| true) } else { None }
+    }
+
+    /// Takes the file out that was not used for longest among those that `may_go` and no one reads.
+    fn take_unread(&self, may_go: impl Fn(&Key) -> bool) -> Option<DmaFile> {
         let mut files = self.files.borrow_mut();
-        if files.len() <= self.files_max {
-            return None;
-        }
-        let at = files.iter().position(|(_, file)| Rc::strong_count(file) == 1)?;
+        let at = files.iter().position(|(key, file)| may_go(key) && Rc::strong_count(file) == 1)?;
         let (_, file) = files.remove(at)?;
         Rc::into_inner(file)
+    }
+}
+
+async fn close(file: DmaFile) {
+    if let Err(error) = file.close().await {
+        tracing::warn!(%error, "closing a segment that was read");
     }
 }

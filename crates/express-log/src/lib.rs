@@ -2,11 +2,14 @@
 //!
 //! A log is a directory: a superblock (`super`) and segments of a fixed size (`seg-<id>`), of which each belongs to one
 //! epoch and is never written again once a later epoch has begun. [`Recovery`] reads it with plain blocking I/O on any
-//! thread; [`Log`] writes it inside the glommio executor of one shard; [`HistoryReader`] reads single entries there.
+//! thread; [`Log`] writes it inside the glommio executor of one shard; [`HistoryReader`] reads single entries there, and
+//! [`Backfill`] all of them again on any thread. What is held elsewhere is given up: [`Log::release`] while the log is
+//! written, [`Recovered::release_all`] when nobody writes it any more.
 //!
 //! What is decided stands in `core` (when a commit starts, where a frame goes, whether there is room, where the log ends);
 //! what is done, in `log` and `recovery` over a [`Device`].
 
+mod backfill;
 mod core;
 mod device;
 mod entry;
@@ -20,6 +23,7 @@ mod recovery;
 mod ring;
 mod room;
 
+pub use self::backfill::{Backfill, BackfillError};
 pub use self::device::disk::Disk;
 pub use self::device::{Blankness, Device};
 pub use self::entry::{EntryPos, ReplayedEntry};

@@ -1,6 +1,7 @@
 //! How entries get to the disk: the log as a shard uses it.
 
 mod open;
+mod release;
 mod shared;
 mod tasks;
 
@@ -9,7 +10,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
-use wire::ids::{Epoch, Lsn};
+use wire::ids::{Epoch, LogId, Lsn, SegmentId};
 
 pub use self::open::OpenError;
 use self::shared::{Calls, Shared};
@@ -129,6 +130,12 @@ impl<D: Device> Log<D> {
         self.shared.kick();
     }
 
+    /// Which log it is.
+    #[must_use]
+    pub fn id(&self) -> LogId {
+        self.shared.log
+    }
+
     /// Every entry at or below it is durable.
     #[inline]
     #[must_use]
@@ -141,6 +148,34 @@ impl<D: Device> Log<D> {
     #[must_use]
     pub fn assigned_lsn(&self) -> Lsn {
         Lsn::new(self.shared.pipeline.borrow().next_lsn().get() - 1)
+    }
+
+    /// Every entry at or below `settled` is held elsewhere: segments with nothing above it are given up, oldest first,
+    /// those of earlier epochs too, but never the one that takes frames.
+    ///
+    /// Returns at once; a task does it, and what it frees makes room. A value that is not higher than one before changes
+    /// nothing, but has files removed that could not be removed then. What is not durable here is never given up.
+    pub fn release(&self, settled: Lsn) {
+        self.shared.on_settled(settled);
+    }
+
+    /// The highest LSN that [`release`](Self::release) was told; before the first call, the one before
+    /// [`first_lsn`](Self::first_lsn).
+    #[must_use]
+    pub fn released_lsn(&self) -> Lsn {
+        self.shared.release.borrow().settled()
+    }
+
+    /// The first entry that is kept, or the next one to come when none is. Entries below it can't be read any more.
+    #[must_use]
+    pub fn first_lsn(&self) -> Lsn {
+        self.shared.superblock.borrow().first_lsn
+    }
+
+    /// The first segment that is kept: what lies in one below it was given up, durably, and its file is gone or going.
+    #[must_use]
+    pub fn first_segment(&self) -> SegmentId {
+        self.shared.superblock.borrow().first_segment
     }
 
     /// Takes no more entries, writes what is there, and marks the log as cleanly closed.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use wire::ids::Lsn;
+
 /// The state and the counters of a log since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogMetrics {
@@ -21,6 +23,10 @@ pub struct LogMetrics {
     pub flush_ewma_us: u64,
     /// Bytes of all segment files.
     pub used_bytes: u64,
+    /// Segments that were freed because all in them was settled.
+    pub freed_segments: u64,
+    /// The first entry that is kept.
+    pub first_lsn: Lsn,
 }
 
 /// The counters behind [`LogMetrics`].

@@ -1,7 +1,7 @@
 //! What a log directory holds after whatever happened to it, read with plain blocking I/O.
 
-mod files;
-mod read_ahead;
+pub(crate) mod files;
+pub(crate) mod read_ahead;
 pub(crate) mod replay;
 
 use std::io;
@@ -9,12 +9,15 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use wire::ids::{Epoch, LogId, Lsn, SegmentId};
+use wire::superblock::Superblock;
 
 use self::read_ahead::Files;
 use self::replay::{Ends, Replay};
+use crate::backfill::Backfill;
 pub use crate::core::choice::ChoiceError;
 pub use crate::core::scan::Damage;
 use crate::entry::ReplayedEntry;
+use crate::log::OpenError;
 
 /// How a log was left.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -178,6 +181,24 @@ impl Recovered {
         &self.ends.verdict
     }
 
+    /// Whether its writer sealed it, or everything in it was given up.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.ends.verdict == Verdict::Clean
+    }
+
+    /// The highest epoch that the log was written in; zero for a fresh one.
+    #[must_use]
+    pub fn last_epoch(&self) -> Epoch {
+        self.ends.last_epoch()
+    }
+
+    /// The LSN of the first entry that is kept; [`end_lsn`](Self::end_lsn) when there is none.
+    #[must_use]
+    pub fn first_lsn(&self) -> Lsn {
+        self.ends.first_lsn()
+    }
+
     /// The LSN after the last entry.
     #[must_use]
     pub fn end_lsn(&self) -> Lsn {
@@ -189,6 +210,33 @@ impl Recovered {
     #[must_use]
     pub fn notes_lost(&self) -> u64 {
         self.ends.notes_lost
+    }
+
+    /// Reads the entries again, up to the ends that were found: of a log that is not written any more, or before it is.
+    /// None when the directory holds no log yet.
+    #[must_use]
+    pub fn backfill(&self) -> Option<Backfill> {
+        let (block, _) = self.ends.superblock.as_ref()?;
+        let segments = self.ends.segments.iter().map(|segment| segment.to_ended()).collect();
+        Some(Backfill::new(self.dir.clone(), Superblock { segments, ..block.clone() }))
+    }
+
+    /// Gives up every entry, because all are held elsewhere, of a log that nobody writes any more. Blocks.
+    ///
+    /// A superblock without segments says so durably before the files are removed. The directory stays and is unlocked;
+    /// a log that goes on there later goes on with the LSN and the segment after the last ones.
+    ///
+    /// # Errors
+    /// [`OpenError::Corrupt`] for a log with damage, until [`accept_loss`](Self::accept_loss) was called: nothing has been
+    /// changed then. [`OpenError::Io`]: what was not removed is removed by another attempt.
+    pub fn release_all(self) -> Result<(), OpenError> {
+        if let Verdict::Corrupt(damages) = &self.ends.verdict {
+            return Err(OpenError::Corrupt { damages: damages.clone() });
+        }
+        if let Some(emptied) = self.ends.emptied() {
+            files::write_superblock(&self.dir, &emptied).map_err(OpenError::io("writing the superblock"))?;
+        }
+        files::remove_segments(&self.dir).map_err(OpenError::io("removing settled segments"))
     }
 
     /// Goes on without what is lost, because an operator said so.

@@ -12,6 +12,7 @@ use wire::log_frame::{
 use wire::segment::FRAMES_AT;
 use wire::superblock::EndedSegment;
 
+use super::release::Kept;
 use super::space::{Place, Space};
 use crate::entry::EntryPos;
 use crate::metrics::Counts;
@@ -76,7 +77,7 @@ pub(crate) struct Pipeline<B> {
     flights: VecDeque<Flight>,
     /// Bytes of the frames in all three.
     pending_bytes: usize,
-    /// The segments of this epoch that are full.
+    /// The segments of this epoch that are full and kept.
     ended: Vec<EndedSegment>,
     next_lsn: Lsn,
     durable_lsn: Lsn,
@@ -217,6 +218,17 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
             self.space.blanks().map(|blank| Place { segment: blank.segment, salt: blank.salt, offset: FRAMES_AT });
         let open = std::iter::once(self.space.here()).chain(blank).map(|place| self.end_of(place));
         self.ended.iter().copied().chain(open).collect()
+    }
+
+    /// The segments of this epoch that are full and kept, oldest first.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = Kept> {
+        let bytes = self.space.limits().segment_bytes.into();
+        self.ended.iter().map(move |ended| Kept { segment: ended.segment, end_lsn: ended.end_lsn, bytes })
+    }
+
+    /// The segments below `first` were given up.
+    pub(crate) fn forget_ended_below(&mut self, first: SegmentId) {
+        self.ended.retain(|ended| ended.segment >= first);
     }
 
     fn close_frame(&mut self) {

@@ -188,6 +188,12 @@ impl Space {
         self.disk_full = true;
     }
 
+    /// A segment with a file of `bytes` was freed: another may be made, and listed, in its place.
+    pub(crate) fn on_freed(&mut self, bytes: u64) {
+        self.used_bytes -= bytes;
+        self.limits.segments_max += 1;
+    }
+
     /// Time has passed since the disk was full: try again.
     pub(crate) fn on_retry(&mut self) {
         self.disk_full = false;

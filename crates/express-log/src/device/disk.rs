@@ -158,6 +158,10 @@ impl Device for Disk {
         glommio::io::remove(self.path(segment)).await.map_err(plain)
     }
 
+    async fn sync_names(&self) -> io::Result<()> {
+        self.sync_dir().await
+    }
+
     fn random(&self) -> io::Result<u64> {
         getrandom::u64().map_err(io::Error::from)
     }

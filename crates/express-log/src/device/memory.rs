@@ -2,7 +2,7 @@
 //!
 //! Everything runs on virtual time. [`World::step`] does one thing, drawn from the seed: polls a task, ends a write or a
 //! sync, or moves the clock. [`World::crash`] keeps what was durable, and of each write that was not, a part drawn sector
-//! by sector: writes are lost, torn and reordered.
+//! by sector: writes are lost, torn and reordered; a file that was removed may be there again.
 
 mod draw;
 mod remains;
@@ -39,6 +39,8 @@ pub(crate) struct Faults {
     pub(crate) short_write: u32,
     /// A segment finds no space.
     pub(crate) no_space: u32,
+    /// A segment is not removed.
+    pub(crate) not_removed: u32,
 }
 
 /// A file: what a crash keeps, and the writes that it may not keep.
@@ -105,8 +107,11 @@ struct State {
     faults: Faults,
     /// Whether a write is durable only after a sync.
     cached_writes: bool,
+    superblock_fails: bool,
     now: Duration,
     files: BTreeMap<SegmentId, MemoryFile>,
+    /// Removed, and there again after a crash unless their names are synced.
+    removed: BTreeMap<SegmentId, MemoryFile>,
     superblock: Vec<u8>,
     pending: BTreeMap<u64, Pending>,
     sleepers: Vec<(Duration, Waker)>,
@@ -137,8 +142,10 @@ impl World {
             draw: Draw::new(seed),
             faults,
             cached_writes,
+            superblock_fails: false,
             now: Duration::ZERO,
             files,
+            removed: BTreeMap::new(),
             superblock: remains.superblock,
             pending: BTreeMap::new(),
             sleepers: Vec::new(),
@@ -206,6 +213,19 @@ impl World {
     /// Changes how often things go wrong from here on.
     pub(crate) fn set_faults(&self, faults: Faults) {
         self.0.borrow_mut().faults = faults;
+    }
+
+    /// Has every superblock fail from here on, or not.
+    pub(crate) fn set_superblock_fails(&self, fails: bool) {
+        self.0.borrow_mut().superblock_fails = fails;
+    }
+
+    /// What the disk holds durably right now.
+    #[must_use]
+    pub(crate) fn snapshot(&self) -> Remains {
+        let state = self.0.borrow();
+        let segments = state.files.iter().map(|(&segment, file)| (segment, file.durable.clone())).collect();
+        Remains { superblock: state.superblock.clone(), segments }
     }
 
     fn admit(&self) {
@@ -297,7 +317,13 @@ impl State {
         let mut tasks = std::mem::take(&mut self.tasks);
         tasks.extend(self.spawned.drain(..).map(Some));
         let mut remains = Remains { superblock: std::mem::take(&mut self.superblock), segments: BTreeMap::new() };
-        for (segment, file) in std::mem::take(&mut self.files) {
+        let mut files = std::mem::take(&mut self.files);
+        for (segment, file) in std::mem::take(&mut self.removed) {
+            if self.draw.happens(500) {
+                files.insert(segment, file);
+            }
+        }
+        for (segment, file) in files {
             let mut durable = file.durable;
             for (offset, bytes) in &file.cached {
                 tear(&mut durable, *offset, bytes, &mut self.draw);
@@ -360,6 +386,7 @@ impl Device for World {
         let mut bytes = vec![0; header.bytes as usize];
         header.encode(&mut bytes[..BLOCK_BYTES]);
         let file = MemoryFile { seen: bytes.clone(), durable: bytes, cached: Vec::new() };
+        state.removed.clear();
         assert!(state.files.insert(header.segment, file).is_none(), "a segment id is used once");
         Ok(header.segment)
     }
@@ -388,6 +415,9 @@ impl Device for World {
         for (copy, number) in (0..COPIES).zip(0..) {
             let bytes = superblock.encode(number).map_err(io::Error::other)?;
             self.sleep(Duration::from_micros(100)).await;
+            if self.0.borrow().superblock_fails {
+                return Err(Errno::IO.into());
+            }
             let at = copy * COPY_BYTES;
             self.put_superblock(at, &bytes[..SECTOR_BYTES]);
             // A crash in between leaves a torn copy.
@@ -406,7 +436,20 @@ impl Device for World {
     }
 
     async fn remove(&self, segment: SegmentId) -> io::Result<()> {
-        self.0.borrow_mut().files.remove(&segment);
+        self.sleep(Duration::from_micros(50)).await;
+        let mut state = self.0.borrow_mut();
+        let not_removed = state.faults.not_removed;
+        if state.draw.happens(not_removed) {
+            return Err(Errno::BUSY.into());
+        }
+        let file = state.files.remove(&segment).ok_or(io::ErrorKind::NotFound)?;
+        state.removed.insert(segment, file);
+        Ok(())
+    }
+
+    async fn sync_names(&self) -> io::Result<()> {
+        self.sleep(Duration::from_micros(50)).await;
+        self.0.borrow_mut().removed.clear();
         Ok(())
     }
 

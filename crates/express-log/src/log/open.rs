@@ -1,6 +1,7 @@
 //! How a log is opened for writing after recovery.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
@@ -11,6 +12,7 @@ use wire::superblock::{SEGMENTS_MAX, Superblock};
 use super::Log;
 use super::shared::{Calls, Shared, Wakers};
 use crate::core::pipeline::{Pipeline, Policy};
+use crate::core::release::{Kept, Release};
 use crate::core::space::{Blank, Space, SpaceLimits};
 use crate::device::{Blankness, Device};
 use crate::options::{LogOptions, OptionsError};
@@ -55,7 +57,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    pub(super) fn io(what: &'static str) -> impl Fn(io::Error) -> Self {
+    pub(crate) fn io(what: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| Self::Io { what, source }
     }
 }
@@ -65,8 +67,7 @@ pub(super) fn check(ends: &Ends, epoch: Epoch) -> Result<(), OpenError> {
     if let Verdict::Corrupt(damages) = &ends.verdict {
         return Err(OpenError::Corrupt { damages: damages.clone() });
     }
-    let block = ends.superblock.as_ref().map_or(Epoch::ZERO, |(block, _)| block.epoch);
-    let last = ends.segments.iter().map(|segment| segment.span.epoch).fold(block, Epoch::max);
+    let last = ends.last_epoch();
     if epoch <= last {
         return Err(OpenError::StaleEpoch { epoch, last });
     }
@@ -87,7 +88,9 @@ impl<D: Device> Log<D> {
     ) -> Result<Self, OpenError> {
         let superblock = next_superblock(&device, &ends, epoch)?;
         device.write_superblock(&superblock).await.map_err(OpenError::io("writing the superblock"))?;
-        let old_bytes = tidy(&device, &ends).await.map_err(OpenError::io("cutting off the old segments"))?;
+        tidy(&device, &ends).await.map_err(OpenError::io("cutting off the old segments"))?;
+        let kept = kept(&ends);
+        let old_bytes: u64 = kept.iter().map(|kept| kept.bytes).sum();
         let active = ends.next_segment;
         let salt = device.random().map_err(OpenError::io("a random number"))?;
         let bytes = options.segment_bytes;
@@ -98,7 +101,7 @@ impl<D: Device> Log<D> {
             segment_bytes: bytes,
             log_bytes_max: options.log_bytes_max,
             // The one that is made here, and one that is made when the log is opened next.
-            segments_max: (SEGMENTS_MAX - 2).saturating_sub(ends.segments.iter().filter(|it| is_kept(it)).count()),
+            segments_max: (SEGMENTS_MAX - 2).saturating_sub(kept.len()),
             ready_segments: options.ready_segments,
             idle_segments: options.idle_segments,
         };
@@ -115,6 +118,7 @@ impl<D: Device> Log<D> {
             inline_commit: options.inline_commit,
             pipeline: RefCell::new(Pipeline::new(policy, epoch, space, ends.next_lsn)),
             files: RefCell::new([(active, Rc::new(segment))].into()),
+            release: RefCell::new(Release::new(kept, superblock.first_lsn)),
             superblock: RefCell::new(superblock),
             on_durable: RefCell::new(Some(calls.on_durable)),
             on_fatal: RefCell::new(Some(calls.on_fatal)),
@@ -123,6 +127,7 @@ impl<D: Device> Log<D> {
             clock: Wakers::default(),
             heart: Wakers::default(),
             maker: Wakers::default(),
+            releaser: Wakers::default(),
             drained: Wakers::default(),
             stopped: Cell::new(false),
             lock: RefCell::new(None),
@@ -137,9 +142,9 @@ impl<D: Device> Log<D> {
 fn next_superblock<D: Device>(device: &D, ends: &Ends, epoch: Epoch) -> Result<Superblock, OpenError> {
     let before = ends.superblock.as_ref();
     // With no segment left, the log begins where it ends.
-    let first_lsn = match (before, ends.segments.iter().any(is_kept)) {
-        (Some((block, _)), true) => block.first_lsn,
-        _ => ends.next_lsn,
+    let (first_segment, first_lsn) = match (before, ends.segments.iter().find(|segment| is_kept(segment))) {
+        (Some((block, _)), Some(first)) => (first.span.segment, block.first_lsn),
+        _ => (ends.next_segment, ends.next_lsn),
     };
     let log = match before {
         Some((block, _)) => block.log,
@@ -154,7 +159,7 @@ fn next_superblock<D: Device>(device: &D, ends: &Ends, epoch: Epoch) -> Result<S
         epoch,
         durable_lsn: Lsn::new(ends.next_lsn.get() - 1),
         next_segment: ends.next_segment,
-        first_segment: before.map_or(ends.next_segment, |(block, _)| block.first_segment),
+        first_segment,
         first_lsn,
         segments: ends.segments.iter().map(|segment| segment.to_ended()).collect(),
     })
@@ -165,9 +170,24 @@ fn is_kept(segment: &Scanned) -> bool {
     segment.entries > 0 || segment.span.loss_accepted
 }
 
-/// Removes segments that hold nothing, cuts the others to what they hold, and answers how many bytes are left.
-async fn tidy<D: Device>(device: &D, ends: &Ends) -> io::Result<u64> {
-    let mut bytes = 0;
+/// What a segment is cut to.
+fn cut_bytes(segment: &Scanned) -> u32 {
+    segment.end_offset.max(FRAMES_AT).min(segment.file_bytes)
+}
+
+/// The segments that stay, oldest first.
+fn kept(ends: &Ends) -> VecDeque<Kept> {
+    let mut kept = VecDeque::new();
+    let mut end_lsn = ends.next_lsn;
+    for segment in ends.segments.iter().rev().filter(|segment| is_kept(segment)) {
+        kept.push_front(Kept { segment: segment.span.segment, end_lsn, bytes: cut_bytes(segment).into() });
+        end_lsn = segment.first_lsn.unwrap_or(end_lsn);
+    }
+    kept
+}
+
+/// Removes segments that were freed or hold nothing, and cuts the others to what they hold.
+async fn tidy<D: Device>(device: &D, ends: &Ends) -> io::Result<()> {
     for segment in &ends.leftovers {
         device.remove(*segment).await?;
     }
@@ -176,13 +196,12 @@ async fn tidy<D: Device>(device: &D, ends: &Ends) -> io::Result<u64> {
             device.remove(segment.span.segment).await?;
             continue;
         }
-        let end = segment.end_offset.max(FRAMES_AT);
-        if end < segment.file_bytes {
-            device.truncate(segment.span.segment, end).await?;
+        let bytes = cut_bytes(segment);
+        if bytes < segment.file_bytes {
+            device.truncate(segment.span.segment, bytes).await?;
         }
-        bytes += u64::from(end.min(segment.file_bytes));
     }
-    Ok(bytes)
+    Ok(())
 }
 
 fn mint<D: Device>(device: &D) -> io::Result<LogId> {

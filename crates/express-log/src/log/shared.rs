@@ -12,6 +12,7 @@ use wire::ids::{Epoch, LogId, Lsn, SegmentId};
 use wire::superblock::{SEGMENTS_MAX, Superblock};
 
 use crate::core::pipeline::{Commit, NOTE_BYTES, Pipeline};
+use crate::core::release::{Release, crc_of, successor};
 use crate::device::Device;
 use crate::fatal::FatalError;
 use crate::metrics::{LogMetrics, micros};
@@ -94,7 +95,9 @@ pub(super) struct Shared<D: Device> {
     pub(super) pipeline: RefCell<Pipeline<D::Buffer>>,
     /// The segments that frames may go to, oldest first.
     pub(super) files: RefCell<VecDeque<(SegmentId, Rc<D::Segment>)>>,
+    /// The one that is durable.
     pub(super) superblock: RefCell<Superblock>,
+    pub(super) release: RefCell<Release>,
     /// Taken out while it is called, so that it may use the log.
     pub(super) on_durable: RefCell<Option<OnDurable>>,
     /// Taken out for good when it is called.
@@ -104,6 +107,7 @@ pub(super) struct Shared<D: Device> {
     pub(super) clock: Wakers,
     pub(super) heart: Wakers,
     pub(super) maker: Wakers,
+    pub(super) releaser: Wakers,
     pub(super) drained: Wakers,
     /// Whether the tasks are to end.
     pub(super) stopped: Cell<bool>,
@@ -226,10 +230,12 @@ impl<D: Device> Shared<D> {
     }
 
     /// Closes the segments that no frame goes to any more.
-    async fn close_old_files(&self) {
+    pub(super) async fn close_old_files(&self) {
         let oldest = self.pipeline.borrow().oldest_segment();
         while let Some(file) = self.take_old_file(oldest) {
             self.device.close(file).await;
+            self.release.borrow_mut().on_closed();
+            self.releaser.wake_all();
         }
     }
 
@@ -253,7 +259,8 @@ impl<D: Device> Shared<D> {
     /// Lets every task come to its end.
     fn stop(&self) {
         self.stopped.set(true);
-        for wakers in [&self.idle_slots, &self.room_waiters, &self.clock, &self.heart, &self.maker, &self.drained] {
+        let tasks = [&self.idle_slots, &self.clock, &self.heart, &self.maker, &self.releaser];
+        for wakers in tasks.into_iter().chain([&self.room_waiters, &self.drained]) {
             wakers.wake_all();
         }
     }
@@ -262,6 +269,7 @@ impl<D: Device> Shared<D> {
         self.pipeline.borrow_mut().close();
         self.idle_slots.wake_all();
         self.maker.wake_all();
+        self.releaser.wake_all();
         self.drained.wait(|| (self.stopped.get() || self.is_settled()).then_some(())).await;
         if self.stopped.get() {
             return;
@@ -284,7 +292,7 @@ impl<D: Device> Shared<D> {
 
     fn is_settled(&self) -> bool {
         let pipeline = self.pipeline.borrow();
-        pipeline.is_drained() && !pipeline.space.is_making()
+        pipeline.is_drained() && !pipeline.space.is_making() && !self.release.borrow().is_busy()
     }
 
     async fn write_clean_superblock(&self) {
@@ -297,10 +305,7 @@ impl<D: Device> Shared<D> {
 
     fn next_superblock(&self) -> Superblock {
         let before = self.superblock.borrow();
-        let mut superblock = before.clone();
-        let bytes = before.encode(0).expect("it was written before");
-        superblock.parent_crc = Superblock::decode(&bytes).expect("it was encoded just now").1;
-        superblock.sequence += 1;
+        let mut superblock = successor(&before, crc_of(&before));
         superblock.clean = true;
         let pipeline = self.pipeline.borrow();
         superblock.durable_lsn = pipeline.durable_lsn();
@@ -324,6 +329,8 @@ impl<D: Device> Shared<D> {
             wait_ewma_us: micros(counts.wait_ewma),
             flush_ewma_us: micros(pipeline.flush_ewma()),
             used_bytes: pipeline.space.used_bytes(),
+            freed_segments: self.release.borrow().freed(),
+            first_lsn: self.superblock.borrow().first_lsn,
         }
     }
 }

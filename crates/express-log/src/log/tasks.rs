@@ -1,4 +1,5 @@
-//! What runs for a log beside its callers: the writers of commits, the clock, the heartbeat, the maker of segments.
+//! What runs for a log beside its callers: the writers of commits, the clock, the heartbeat, the maker of segments; who
+//! frees them stands in `release`.
 //!
 //! Each task lives as long as the log and waits by a waker of its own; none is ever dropped in mid-write.
 
@@ -10,6 +11,7 @@ use rustix::io::Errno;
 use wire::ids::SegmentId;
 use wire::segment::SegmentHeader;
 
+use super::release::release_settled;
 use super::shared::Shared;
 use crate::core::pipeline::{Commit, NOTE_BYTES};
 use crate::core::space::Blank;
@@ -28,6 +30,7 @@ impl<D: Device> Shared<D> {
         self.device.spawn(watch_the_clock(Rc::clone(self)));
         self.device.spawn(beat(Rc::clone(self)));
         self.device.spawn(make_segments(Rc::clone(self)));
+        self.device.spawn(release_settled(Rc::clone(self)));
     }
 }
 

@@ -1,5 +1,7 @@
 //! Logs in memory that crash, fail and fill up; each run follows from its seed.
 
+mod releases;
+
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -204,7 +206,7 @@ fn the_same_holds_with_commits_in_place_and_with_four_in_flight() {
 
 #[test]
 fn a_disk_that_fails_or_writes_short_or_fills_up_loses_nothing_that_was_acked() {
-    let faults = Faults { io_error: 10, short_write: 10, no_space: 200 };
+    let faults = Faults { io_error: 10, short_write: 10, no_space: 200, not_removed: 200 };
     for seed in 0..400 {
         history(seed, faults, LogOptions { sync: SyncMode::Fdatasync, ..options() });
     }

@@ -1,8 +1,9 @@
-//! How recovery finds and locks the files of a log, and what they say of themselves.
+//! How recovery finds and locks the files of a log, what they say of themselves, and how all of them are given up.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +19,7 @@ use super::read_ahead::Files;
 use super::replay::{BLOCK, Found, Source};
 use super::{RecoveryError, io_error};
 use crate::core::choice::{Choice, choose};
-use crate::names::{SUPER, parse_segment_name, segment_name};
+use crate::names::{SUPER, is_unfinished, parse_segment_name, segment_name};
 
 /// How long to wait for the writes of a process that was killed.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
@@ -54,7 +55,7 @@ type Survey = (Option<(Superblock, u32)>, Vec<Found>, Files);
 
 /// Reads what the files of `dir` say of themselves.
 pub(super) fn survey(dir: &Path) -> Result<Survey, RecoveryError> {
-    let segments = list(dir)?;
+    let segments = list(dir).map_err(|source| io_error(dir, source))?;
     let superblock = read_superblock(dir)?;
     let Some((block, _)) = &superblock else {
         return match segments.len() {
@@ -80,16 +81,37 @@ pub(super) fn survey(dir: &Path) -> Result<Survey, RecoveryError> {
     Ok((superblock, found, files))
 }
 
-/// The ids of the segments, ascending.
-fn list(dir: &Path) -> Result<Vec<SegmentId>, RecoveryError> {
-    let entries = fs::read_dir(dir).map_err(|source| io_error(dir, source))?;
+/// The ids of the segments in `dir`, ascending.
+pub(crate) fn list(dir: &Path) -> io::Result<Vec<SegmentId>> {
     let mut segments = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(|source| io_error(dir, source))?;
-        segments.extend(entry.file_name().to_str().and_then(parse_segment_name));
+    for entry in fs::read_dir(dir)? {
+        segments.extend(entry?.file_name().to_str().and_then(parse_segment_name));
     }
     segments.sort_unstable();
     Ok(segments)
+}
+
+/// Writes all copies of the superblock, one after the other, each durable before the next.
+pub(super) fn write_superblock(dir: &Path, superblock: &Superblock) -> io::Result<()> {
+    let file = File::options().write(true).open(dir.join(SUPER))?;
+    for (copy, at) in (0..).zip((0..).step_by(COPY_BYTES)).take(COPIES) {
+        let bytes = superblock.encode(copy).map_err(io::Error::other)?;
+        file.write_all_at(&bytes, at)?;
+        file.sync_all()?;
+    }
+    Ok(())
+}
+
+/// Removes all segments in `dir`, those whose making was cut short too.
+pub(super) fn remove_segments(dir: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let is_segment = |name: &str| parse_segment_name(name).is_some() || is_unfinished(name);
+        if entry.file_name().to_str().is_some_and(is_segment) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    File::open(dir)?.sync_all()
 }
 
 /// Waits for writes still on their way, and makes durable what was written: no decision stands on bytes that a power
@@ -104,8 +126,13 @@ fn settle(path: &Path, until: Instant) -> Result<(), RecoveryError> {
 /// by what later frames say.
 fn length(path: &Path) -> Result<u32, RecoveryError> {
     let bytes = fs::metadata(path).map_err(|source| io_error(path, source))?.len();
-    let short = u32::try_from(bytes).map_err(|_| RecoveryError::Length { path: path.to_owned(), bytes })?;
-    Ok(short - short % BLOCK)
+    whole_blocks(bytes).ok_or_else(|| RecoveryError::Length { path: path.to_owned(), bytes })
+}
+
+/// The same of a file that has `bytes`; none when no segment has as many.
+pub(crate) fn whole_blocks(bytes: u64) -> Option<u32> {
+    let short = u32::try_from(bytes).ok()?;
+    Some(short - short % BLOCK)
 }
 
 fn belongs(path: &Path, header: Option<&SegmentHeader>, expected: LogId) -> Result<(), RecoveryError> {
@@ -117,7 +144,7 @@ fn belongs(path: &Path, header: Option<&SegmentHeader>, expected: LogId) -> Resu
     }
 }
 
-fn read_superblock(dir: &Path) -> Result<Option<(Superblock, u32)>, RecoveryError> {
+pub(crate) fn read_superblock(dir: &Path) -> Result<Option<(Superblock, u32)>, RecoveryError> {
     let path = dir.join(SUPER);
     let bytes = match File::options().read(true).write(true).open(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

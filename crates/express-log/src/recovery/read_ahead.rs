@@ -137,7 +137,7 @@ impl Ahead {
 
 /// Bytes of one segment that follow each other.
 #[derive(Debug, Default)]
-struct Window {
+pub(crate) struct Window {
     segment: SegmentId,
     /// Where in the file they start.
     offset: u64,
@@ -149,12 +149,22 @@ struct Window {
 
 impl Window {
     /// The bytes from `offset` of `segment` on, none when they are not here.
-    fn held(&self, segment: SegmentId, offset: u64) -> &[u8] {
+    pub(crate) fn held(&self, segment: SegmentId, offset: u64) -> &[u8] {
         let bytes = &self.buffer[self.filled.clone()];
         match offset.checked_sub(self.offset).and_then(|skip| usize::try_from(skip).ok()) {
             Some(skip) if self.segment == segment => bytes.get(skip..).unwrap_or_default(),
             _ => &[],
         }
+    }
+
+    /// Whether the bytes end at `offset` of `segment` or behind it, and begin at or before it.
+    pub(crate) fn reaches(&self, segment: SegmentId, offset: u64) -> bool {
+        self.segment == segment && !self.filled.is_empty() && (self.offset..=self.end()).contains(&offset)
+    }
+
+    /// Holds nothing from here on, and keeps its memory.
+    pub(crate) fn clear(&mut self) {
+        self.filled.end = self.filled.start;
     }
 
     /// Where in the file the bytes end.
@@ -163,7 +173,7 @@ impl Window {
     }
 
     /// Reads `range` of the file of `segment`, whole blocks, or what the file has of it.
-    fn load(&mut self, dir: &Path, segment: SegmentId, range: Range<u64>) -> io::Result<()> {
+    pub(crate) fn load(&mut self, dir: &Path, segment: SegmentId, range: Range<u64>) -> io::Result<()> {
         let bytes = usize::try_from(range.end - range.start).expect("a window is bounded");
         if self.buffer.is_empty() {
             // One block more, so that the bytes can be aligned, and what is put before them.

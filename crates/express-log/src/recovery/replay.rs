@@ -8,12 +8,13 @@ use wire::segment::{FRAMES_AT, SegmentHeader};
 use wire::superblock::{EndedSegment, Superblock};
 
 use super::{Damage, Verdict};
+use crate::core::release::successor;
 use crate::core::scan::{Judged, Scan, Span};
 use crate::entry::{EntryPos, ReplayedEntry};
 
 /// A block, as a distance in a file.
-pub(super) const BLOCK: u32 = 4096;
-const ZEROES: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
+pub(crate) const BLOCK: u32 = 4096;
+pub(crate) const ZEROES: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 
 /// Where the bytes of segments come from.
 pub(crate) trait Source {
@@ -39,6 +40,8 @@ pub(crate) struct Scanned {
     pub(crate) span: Span,
     pub(crate) file_bytes: u32,
     pub(crate) entries: u64,
+    /// Where what was found in it begins.
+    pub(crate) first_lsn: Option<Lsn>,
     pub(crate) end_offset: u32,
     pub(crate) end_lsn: Lsn,
     /// Whether the superblock knows its end.
@@ -72,7 +75,43 @@ pub(crate) struct Ends {
     pub(crate) notes_lost: u64,
 }
 
+fn last_epoch(superblock: Option<&(Superblock, u32)>, segments: &[Scanned]) -> Epoch {
+    let block = superblock.map_or(Epoch::ZERO, |(block, _)| block.epoch);
+    segments.iter().map(|segment| segment.span.epoch).fold(block, Epoch::max)
+}
+
 impl Ends {
+    /// The highest epoch that anything says.
+    pub(crate) fn last_epoch(&self) -> Epoch {
+        last_epoch(self.superblock.as_ref(), &self.segments)
+    }
+
+    /// The LSN of the first entry that is kept, or of the next one when there is none.
+    pub(crate) fn first_lsn(&self) -> Lsn {
+        match &self.superblock {
+            Some((block, _)) if self.segments.iter().any(|segment| segment.entries > 0) => block.first_lsn,
+            _ => self.next_lsn,
+        }
+    }
+
+    /// The superblock that gives up all in the log; none when the present one does.
+    pub(crate) fn emptied(&self) -> Option<Superblock> {
+        let (before, crc) = self.superblock.as_ref()?;
+        if before.clean && before.segments.is_empty() && self.segments.is_empty() {
+            return None;
+        }
+        Some(Superblock {
+            clean: true,
+            epoch: self.last_epoch(),
+            durable_lsn: Lsn::new(self.next_lsn.get() - 1),
+            next_segment: self.next_segment,
+            first_segment: self.next_segment,
+            first_lsn: self.next_lsn,
+            segments: Vec::new(),
+            ..successor(before, *crc)
+        })
+    }
+
     /// Takes the damage as it is: what can be read stays, and the log goes on behind what is lost.
     pub(crate) fn accept_loss(&mut self) {
         let Verdict::Corrupt(damages) = &self.verdict else {
@@ -136,8 +175,7 @@ impl<S: Source> Replay<S> {
 
     /// The highest epoch that anything says.
     pub(crate) fn last_epoch(&self) -> Epoch {
-        let block = self.superblock.as_ref().map_or(Epoch::ZERO, |(block, _)| block.epoch);
-        self.segments.iter().map(|segment| segment.span.epoch).fold(block, Epoch::max)
+        last_epoch(self.superblock.as_ref(), &self.segments)
     }
 
     /// Gives `sink` the entries up to and with those of `epoch`, in order.
@@ -183,6 +221,7 @@ impl<S: Source> Replay<S> {
             if self.judge(index, at, &header)? {
                 let frame = self.source.read(span.segment, at, header.disk_bytes())?;
                 self.segments[index].entries += u64::from(header.entries);
+                self.segments[index].first_lsn.get_or_insert(header.first_lsn);
                 deliver(&span, at, &header, frame, sink);
                 end = (next, header.end_lsn());
             }
@@ -258,7 +297,7 @@ impl<S: Source> Replay<S> {
         if !damages.is_empty() {
             return Verdict::Corrupt(damages);
         }
-        if block.clean && self.scan.is_sealed() {
+        if block.clean && (self.scan.is_sealed() || self.segments.is_empty()) {
             return Verdict::Clean;
         }
         let last = self.segments.iter().rev().find(|segment| segment.entries > 0);
@@ -268,14 +307,18 @@ impl<S: Source> Replay<S> {
 }
 
 /// What is to be scanned of a segment; none when it was never written to.
-fn plan<S: Source>(block: Option<&Superblock>, found: &Found, source: &mut S) -> io::Result<Option<Scanned>> {
+pub(crate) fn plan<S: Source>(
+    block: Option<&Superblock>,
+    found: &Found,
+    source: &mut S,
+) -> io::Result<Option<Scanned>> {
     let ended = block.and_then(|block| block.segments.iter().find(|ended| ended.segment == found.segment));
     if let Some(ended) = ended {
         let limit = ended.end_offset.min(found.file_bytes);
         let EndedSegment { segment, salt, epoch, end_lsn, end_offset, loss_accepted } = *ended;
         let span = Span { segment, salt, epoch, limit, loss_accepted };
         let file_bytes = found.file_bytes;
-        return Ok(Some(Scanned { span, file_bytes, entries: 0, end_offset, end_lsn, ended: true }));
+        return Ok(Some(Scanned { span, file_bytes, entries: 0, first_lsn: None, end_offset, end_lsn, ended: true }));
     }
     let (salt, epoch) = match found.header {
         Some(header) => (header.salt, header.epoch),
@@ -286,8 +329,15 @@ fn plan<S: Source>(block: Option<&Superblock>, found: &Found, source: &mut S) ->
     };
     let limit = found.file_bytes;
     let span = Span { segment: found.segment, salt, epoch, limit, loss_accepted: false };
-    let end_offset = FRAMES_AT;
-    Ok(Some(Scanned { span, file_bytes: limit, entries: 0, end_offset, end_lsn: Lsn::ZERO, ended: false }))
+    Ok(Some(Scanned {
+        span,
+        file_bytes: limit,
+        entries: 0,
+        first_lsn: None,
+        end_offset: FRAMES_AT,
+        end_lsn: Lsn::ZERO,
+        ended: false,
+    }))
 }
 
 /// The first frame header of a segment whose own header is damaged.
@@ -303,7 +353,14 @@ fn probe<S: Source>(found: &Found, source: &mut S) -> io::Result<Option<FrameHea
     Ok(None)
 }
 
-fn deliver(span: &Span, at: u32, header: &FrameHeader, frame: &[u8], sink: &mut dyn FnMut(ReplayedEntry<'_>)) {
+/// Gives `sink` the entries of the frame at `at`, which holds.
+pub(crate) fn deliver(
+    span: &Span,
+    at: u32,
+    header: &FrameHeader,
+    frame: &[u8],
+    sink: &mut dyn FnMut(ReplayedEntry<'_>),
+) {
     let mut lsn = header.first_lsn;
     for (offset, bytes) in header.entries(frame) {
         let in_frame = |number: usize| u32::try_from(number).expect("a frame is bounded");
