@@ -356,17 +356,9 @@ impl<'a> Entry<'a> {
     /// # Errors
     /// [`EntryError`] of the first thing that is wrong.
     pub fn decode(bytes: &'a [u8]) -> Result<(Self, usize), EntryError> {
-        let short = |bytes_needed| EntryError::Short { bytes: bytes.len(), bytes_needed };
-        if bytes.len() < VERB_HEAD_BYTES + SUM_BYTES {
-            return Err(short(VERB_HEAD_BYTES + SUM_BYTES));
-        }
-        let entry_bytes = u32_at(bytes, 4) as usize;
-        let entry = bytes.get(..entry_bytes).ok_or_else(|| short(entry_bytes))?;
-        if entry_bytes < VERB_HEAD_BYTES + SUM_BYTES {
-            return Err(EntryError::Length { what: "its own" });
-        }
+        let entry = whole(bytes)?;
         let decoded = if entry[0] == KIND_BATCH { decode_batch(entry)? } else { decode_verb(entry)? };
-        Ok((decoded, entry_bytes))
+        Ok((decoded, entry.len()))
     }
 
     /// Stream, epoch, rev.
@@ -379,11 +371,62 @@ impl<'a> Entry<'a> {
     }
 }
 
-fn check(what: &'static str, found: u32, computed: u32) -> Result<(), EntryError> {
-    if found == computed { Ok(()) } else { Err(EntryError::Checksum { what, found, computed }) }
+/// What the head of an entry tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peek {
+    /// Stream, epoch, rev.
+    pub place: Place,
+    /// Bytes of the entry.
+    pub entry_bytes: usize,
+    /// What a batch has; `None` for a verb.
+    pub records: Option<PeekedRecords>,
 }
 
-fn decode_batch(entry: &[u8]) -> Result<Entry<'_>, EntryError> {
+/// The records of a batch, as far as its head tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeekedRecords {
+    /// The sequence number of the first one.
+    pub first: SeqNum,
+    /// How many there are.
+    pub records: u16,
+    /// The effective stamp of the last one.
+    pub last_ms: i64,
+    /// When the batch arrived.
+    pub arrival_ms: i64,
+}
+
+/// Looks at the head of the entry at the start of `bytes`, whose sum is checked; batch and effect are not touched.
+///
+/// # Errors
+/// [`EntryError`] of the first thing that is wrong with it.
+pub fn peek(bytes: &[u8]) -> Result<Peek, EntryError> {
+    let entry = whole(bytes)?;
+    if entry[0] != KIND_BATCH {
+        let place = verb::checked_place(entry)?;
+        return Ok(Peek { place, entry_bytes: entry.len(), records: None });
+    }
+    check_head(entry)?;
+    let (first, records) = records_at(entry)?;
+    let records = PeekedRecords { first, records, last_ms: i64_at(entry, 64), arrival_ms: i64_at(entry, 48) };
+    Ok(Peek { place: place_at(entry, BATCH_SLOT_AT)?, entry_bytes: entry.len(), records: Some(records) })
+}
+
+/// The bytes of the entry at the start of `bytes`.
+fn whole(bytes: &[u8]) -> Result<&[u8], EntryError> {
+    let short = |bytes_needed| EntryError::Short { bytes: bytes.len(), bytes_needed };
+    if bytes.len() < VERB_HEAD_BYTES + SUM_BYTES {
+        return Err(short(VERB_HEAD_BYTES + SUM_BYTES));
+    }
+    let entry_bytes = u32_at(bytes, 4) as usize;
+    let entry = bytes.get(..entry_bytes).ok_or_else(|| short(entry_bytes))?;
+    if entry_bytes < VERB_HEAD_BYTES + SUM_BYTES {
+        return Err(EntryError::Length { what: "its own" });
+    }
+    Ok(entry)
+}
+
+/// Checks the head of a batch entry, and answers how long the batch and the effect behind it are.
+fn check_head(entry: &[u8]) -> Result<(usize, usize), EntryError> {
     if entry.len() < BATCH_HEAD_BYTES {
         return Err(EntryError::Short { bytes: entry.len(), bytes_needed: BATCH_HEAD_BYTES });
     }
@@ -392,6 +435,23 @@ fn decode_batch(entry: &[u8]) -> Result<Entry<'_>, EntryError> {
     if entry.len() != BATCH_HEAD_BYTES + batch_bytes + effect_bytes {
         return Err(EntryError::Length { what: "batch and effect" });
     }
+    Ok((batch_bytes, effect_bytes))
+}
+
+fn records_at(entry: &[u8]) -> Result<(SeqNum, u16), EntryError> {
+    let (first, records) = (SeqNum::new(u64_at(entry, 40)), u16_at(entry, 2));
+    if first.get().checked_add(records.into()).is_none() {
+        return Err(EntryError::Length { what: "its sequence numbers" });
+    }
+    Ok((first, records))
+}
+
+fn check(what: &'static str, found: u32, computed: u32) -> Result<(), EntryError> {
+    if found == computed { Ok(()) } else { Err(EntryError::Checksum { what, found, computed }) }
+}
+
+fn decode_batch(entry: &[u8]) -> Result<Entry<'_>, EntryError> {
+    let (batch_bytes, _) = check_head(entry)?;
     let (batch, effect) = entry[BATCH_HEAD_BYTES..].split_at(batch_bytes);
     let effect = if effect.is_empty() {
         None
@@ -400,10 +460,7 @@ fn decode_batch(entry: &[u8]) -> Result<Entry<'_>, EntryError> {
         Some(Effect::from_bytes(effect)?)
     };
     let flag = |bit| entry[1] & bit != 0;
-    let (first, records) = (SeqNum::new(u64_at(entry, 40)), u16_at(entry, 2));
-    if first.get().checked_add(records.into()).is_none() {
-        return Err(EntryError::Length { what: "its sequence numbers" });
-    }
+    let (first, records) = records_at(entry)?;
     let head = BatchHead {
         place: place_at(entry, BATCH_SLOT_AT)?,
         first,

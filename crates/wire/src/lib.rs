@@ -1,11 +1,12 @@
 //! Every byte that leaves a core, and the plain values that shards and control exchange.
 //!
 //! This is the floor of nova: no I/O, no clock, no async. Byte layouts ([`frame`], [`batch`], [`entry`],
-//! [`log_frame`], [`segment`], [`superblock`]) are one file each with a golden test; values that cross a
+//! [`log_frame`], [`segment`], [`superblock`], [`chunk`], [`stream_row`]) are one file each with a golden test; values that cross a
 //! boundary inside a star stand in [`handoff`]; what may go wrong stands in [`reason`].
 
 pub mod batch;
 pub mod bucket;
+pub mod chunk;
 pub mod config;
 pub mod crc;
 pub mod dedupe;

@@ -102,6 +102,60 @@ fn a_flipped_bit_is_found_in_every_part() {
 }
 
 #[test]
+fn the_slot_of_an_entry_comes_back_and_one_too_high_is_refused() {
+    let place = Place { slot: Slot::new(63).unwrap(), ..place() };
+    let (bytes, crc) = batch();
+    let mut plain = vec![0; batch_entry_bytes(bytes.len())];
+    encode_batch(&BatchHead { place, ..head(crc) }, &bytes, &mut plain);
+    let mut verb = Verb::Delete.encode(place);
+    for encoded in [&plain, &verb] {
+        assert_eq!(Entry::decode(encoded).unwrap().0.place(), place);
+    }
+    put_u16(&mut plain, BATCH_SLOT_AT, 64);
+    let sum = crc32c(&plain[..108]);
+    put_u32(&mut plain, 108, sum);
+    put_u16(&mut verb, VERB_SLOT_AT, 256);
+    let end = verb.len() - SUM_BYTES;
+    let sum = crc32c(&verb[..end]);
+    put_u32(&mut verb, end, sum);
+    for (encoded, found) in [(plain, 64), (verb, 256)] {
+        assert_eq!(Entry::decode(&encoded), Err(EntryError::Slot { found }));
+        assert_eq!(peek(&encoded), Err(EntryError::Slot { found }));
+    }
+}
+
+#[test]
+fn a_peek_tells_what_a_decode_tells_of_the_head() {
+    for encoded in entries() {
+        let found = peek(&[&encoded[..], b"behind"].concat()).unwrap();
+        let records = match Entry::decode(&encoded).unwrap().0 {
+            Entry::Batch { head, .. } => Some(PeekedRecords {
+                first: head.first,
+                records: head.records,
+                last_ms: head.last_ms,
+                arrival_ms: head.stamping.arrival_ms,
+            }),
+            Entry::Verb { .. } => None,
+        };
+        assert_eq!(found, Peek { place: place(), entry_bytes: encoded.len(), records });
+        for at in 0..44 {
+            let mut damaged = encoded.clone();
+            damaged[at] ^= 0x10;
+            assert!(peek(&damaged).is_err(), "byte {at}");
+        }
+    }
+}
+
+#[test]
+fn sequence_numbers_past_the_last_one_are_refused() {
+    let (bytes, crc) = batch();
+    let mut plain = vec![0; batch_entry_bytes(bytes.len())];
+    encode_batch(&BatchHead { first: SeqNum::new(u64::MAX - 1), ..head(crc) }, &bytes, &mut plain);
+    let wrong = EntryError::Length { what: "its sequence numbers" };
+    assert_eq!((Entry::decode(&plain), peek(&plain)), (Err(wrong.clone()), Err(wrong)));
+}
+
+#[test]
 fn stamps_never_fall_and_are_capped_at_arrival() {
     let (bytes, crc) = batch();
     let batch = VerifiedBatch::verify(&bytes, crc).unwrap();
@@ -124,7 +178,7 @@ const GOLDEN: [u32; 9] =
 proptest! {
     #[test]
     fn any_bytes_are_judged(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let _ = Entry::decode(&bytes);
+        let _ = (Entry::decode(&bytes), peek(&bytes));
     }
 
     #[test]

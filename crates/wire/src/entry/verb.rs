@@ -128,9 +128,15 @@ impl Verb {
     }
 }
 
-pub(super) fn decode_verb(entry: &[u8]) -> Result<Entry<'_>, EntryError> {
+/// The place of a verb whose sum holds.
+pub(super) fn checked_place(entry: &[u8]) -> Result<Place, EntryError> {
     let (summed, sum) = entry.split_at(entry.len() - SUM_BYTES);
     check("verb", u32_at(sum, 0), crc32c(summed))?;
-    let verb = Verb::decode(entry[0], &summed[VERB_HEAD_BYTES..])?;
-    Ok(Entry::Verb { place: place_at(entry, VERB_SLOT_AT)?, verb })
+    place_at(entry, VERB_SLOT_AT)
+}
+
+pub(super) fn decode_verb(entry: &[u8]) -> Result<Entry<'_>, EntryError> {
+    let place = checked_place(entry)?;
+    let verb = Verb::decode(entry[0], &entry[VERB_HEAD_BYTES..entry.len() - SUM_BYTES])?;
+    Ok(Entry::Verb { place, verb })
 }
