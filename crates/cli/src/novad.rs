@@ -4,13 +4,14 @@ mod args;
 mod greeting;
 mod join;
 mod signals;
+mod store;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::ArgMatches;
 use tracing_subscriber::EnvFilter;
-use tuning::settings::{Loaded, Settings, StoreAddress};
+use tuning::settings::{Loaded, Settings};
 use wire::reason::Reason;
 
 use crate::usage::{self, Told};
@@ -61,11 +62,11 @@ fn complain(failure: &Failure) -> ExitCode {
 }
 
 fn run(matches: &ArgMatches) -> Result<(), Failure> {
+    if let Some(("store", matches)) = matches.subcommand() {
+        return store::run(matches);
+    }
     let loaded = args::settings(matches, std::env::vars_os()).map_err(|error| Failure::new(error.reason(), error))?;
     let settings = loaded.settings();
-    if matches!(settings.store, StoreAddress::S3 { .. }) {
-        return Err(no_s3(settings));
-    }
     log()?;
     let prepared = join::prepare(settings)?;
     for notice in &prepared.notices {
@@ -84,17 +85,6 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     star.drain()?;
     tracing::info!("drained");
     Ok(())
-}
-
-/// What is told of a store that this version has no code for.
-fn no_s3(settings: &Settings) -> Failure {
-    let store = &settings.store;
-    Failure::new(
-        Reason::FailedPrecondition,
-        format!(
-            "the store {store} can't be used yet, for S3 comes with the standard store: name a directory with --store"
-        ),
-    )
 }
 
 /// Logs go to stderr, what is logged by `NOVA_LOG`.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use super::store;
 use clap::builder::OsStringValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use tuning::settings::{Layers, Loaded, Setting, Settings, SettingsError};
@@ -13,6 +14,8 @@ Examples:
   novad --data /var/lib/nova --shards 3
   novad --config /etc/nova.toml --check
   NOVA_LISTEN=127.0.0.1:7000 novad
+  novad --store s3://bucket/prefix
+  novad store check --store s3://bucket/prefix
 
 A setting is taken from its flag, else from its variable, else from the file, else it has its default.
 The file is TOML with the same names, sections in brackets: segment_bytes under [log] is
@@ -31,14 +34,9 @@ pub(crate) fn command() -> Command {
         .after_help(AFTER_HELP)
         .max_term_width(110)
         .args(settings)
-        .arg(
-            Arg::new("config")
-                .long("config")
-                .value_name("FILE")
-                .env("NOVA_CONFIG")
-                .value_parser(value_parser!(PathBuf))
-                .help("Take settings from this TOML file"),
-        )
+        .arg(config())
+        .args_conflicts_with_subcommands(true)
+        .subcommand(store::command())
         .arg(
             Arg::new("check")
                 .long("check")
@@ -47,7 +45,18 @@ pub(crate) fn command() -> Command {
         )
 }
 
-fn flag(setting: &'static Setting) -> Arg {
+/// Where more settings stand.
+pub(super) fn config() -> Arg {
+    Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .env("NOVA_CONFIG")
+        .value_parser(value_parser!(PathBuf))
+        .help("Take settings from this TOML file")
+}
+
+/// The flag of a setting.
+pub(super) fn flag(setting: &'static Setting) -> Arg {
     let doc = setting.doc.trim();
     let first = doc.split_once(". ").map_or(doc, |(first, _)| first);
     let value = setting.name.rsplit('.').next().unwrap_or(setting.name);
@@ -64,7 +73,7 @@ fn flag(setting: &'static Setting) -> Arg {
     if setting.is_switch { arg.num_args(0..=1).require_equals(true).default_missing_value("true") } else { arg }
 }
 
-/// The settings: defaults, over them the file, the environment, then the flags.
+/// The settings: defaults, over them the file, the environment, then those flags that the command has.
 pub(crate) fn settings(
     matches: &ArgMatches,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -76,7 +85,7 @@ pub(crate) fn settings(
     let ours = environment.into_iter().filter(|(name, _)| !OTHER_VARIABLES.iter().any(|other| name == other));
     layers = layers.environment(ours)?;
     for setting in Settings::all() {
-        if let Some(value) = matches.get_one::<OsString>(setting.name) {
+        if let Ok(Some(value)) = matches.try_get_one::<OsString>(setting.name) {
             layers = layers.flag(setting, &value.to_string_lossy())?;
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use control::store::{LocalDirectory, Store, StoreError};
+use control::store::{Store, StoreError};
 use control::{Control, ControlSender, Inbox, Joints, LoadError, ShardSink};
 use dataplane::RecoveredStar;
 use tuning::settings::Settings;
@@ -33,7 +33,7 @@ impl Star {
     /// Recovers the head logs, opens the store, and starts control and shards over queues between them.
     pub(super) fn start(settings: &Settings, prepared: Prepared) -> Result<Self, Failure> {
         let recovered = recover(&prepared)?;
-        let store = store(settings, &prepared.data)?;
+        let store = super::store::open(settings, prepared.data.path())?;
         let lanes: Vec<Lane> = prepared.plan.shard_cpus().iter().map(|_| Lane::default()).collect();
         let (to_control, inbox) = control::inbox();
         let control = start_control(inbox, store, &lanes, &prepared)?;
@@ -107,15 +107,6 @@ fn recover(prepared: &Prepared) -> Result<RecoveredStar, Failure> {
         "recovered"
     );
     Ok(recovered)
-}
-
-fn store(settings: &Settings, data: &DataDirectory) -> Result<Arc<dyn Store>, Failure> {
-    let Some(root) = settings.store.directory(data.path()) else {
-        return Err(super::no_s3(settings));
-    };
-    let store = LocalDirectory::open(&root)
-        .map_err(|error| Failure::new(Reason::FailedPrecondition, format!("the store can't be used: {error}")))?;
-    Ok(Arc::new(store))
 }
 
 fn start_control(inbox: Inbox, store: Arc<dyn Store>, lanes: &[Lane], prepared: &Prepared) -> Result<Control, Failure> {

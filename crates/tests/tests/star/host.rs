@@ -247,13 +247,18 @@ fn settings_that_can_not_be_are_refused_by_name_value_and_remedy() {
         (&["--listen", "localhost"], &["localhost", "listen"]),
         (&["--listen", "0.0.0.0:0"], &["0.0.0.0:0", "--insecure"]),
         (&["--config", "/nowhere/nova.toml"], &["/nowhere/nova.toml"]),
-        (&["--store", "s3://bucket/prefix"], &["s3://bucket/prefix"]),
+        (&["--store", "s3://bucket/prefix"], &["s3://bucket/prefix", "credentials"]),
         (&["positional"], &["positional"]),
     ];
     for (args, parts) in cases {
         let mut command = Novad::command(&data);
         if !args.contains(&"--listen") {
             command.args(["--listen", "127.0.0.1:0"]);
+        }
+        // Nothing of this host may lend the store credentials.
+        command.env("AWS_EC2_METADATA_DISABLED", "true").env("HOME", &data);
+        for name in ["AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONFIG_FILE"] {
+            command.env_remove(name);
         }
         command.args(args);
         let ended = Novad::unstarted(&data, &[]).launch_as(&mut command).expect_err("it must not serve");
