@@ -6,25 +6,36 @@
 
 mod append;
 mod commit;
+mod held;
+mod idle;
 mod judge;
+mod lane;
 mod live;
+mod names;
 mod outbox;
+mod pieces;
 mod placement;
 mod read;
+mod reconfigure;
 mod request;
+mod retention;
 mod ring;
 mod row;
 mod session;
+mod settled;
 mod shard;
 mod span;
 mod streams;
 mod subscribe;
+mod tombstones;
 mod verbs;
 mod world;
 
 pub(crate) use outbox::OutBuffer;
 pub(crate) use placement::Placement;
 pub(crate) use request::{Request, Route};
+#[cfg_attr(not(test), expect(unused_imports, reason = "the shell does not tell yet how far its logs are settled"))]
+pub(crate) use settled::SettledTo;
 pub(crate) use shard::{Shard, ShardConfig};
 pub(crate) use streams::Streams;
 pub(crate) use subscribe::BACKLOG_BYTES_MAX;

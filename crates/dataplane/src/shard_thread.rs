@@ -21,6 +21,9 @@ use crate::star::StarFacts;
 use crate::start_error::StartError;
 use crate::surroundings::{Surroundings, TellControl};
 
+/// What a stream in memory is reckoned to take, in bytes.
+const ROW_BYTES: usize = 512;
+
 /// Everything that the thread of a shard is given.
 pub(crate) struct ShardStart {
     pub(crate) shard: ShardId,
@@ -62,6 +65,7 @@ async fn begin(start: ShardStart, tell_control: TellControl) -> Result<(Rc<Shell
             shell.on_durable(lsn);
         }
     };
+    let own_log_id = start.recovered.log_id().unwrap_or_default();
     let log = Log::open(start.log_options, start.recovered, epoch, on_durable, express_log::abort).await;
     let log = log.map_err(|source| StartError::Open { shard, source })?;
     let failed = |source| StartError::Listen { addr: std::net::SocketAddr::from(([0, 0, 0, 0], 0)), source };
@@ -71,9 +75,12 @@ async fn begin(start: ShardStart, tell_control: TellControl) -> Result<(Rc<Shell
         placement: start.placement,
         epoch,
         own_log: shard.get(),
+        own_log_id,
+        loss_epoch: Epoch::ZERO,
         append_window: star.append_window,
         ring_bytes_max: start.memory.0,
         held_bytes_max: start.memory.1 - start.memory.0.min(start.memory.1),
+        rows_max: start.memory.1 / ROW_BYTES,
     };
     let world = Surroundings::new((shard, usize::from(star.shards)), log.clone(), star.started, tell_control);
     let state = State {

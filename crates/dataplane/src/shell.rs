@@ -126,6 +126,7 @@ impl Shell {
 
     /// Sends what the turn has written, and wakes who has to act on it.
     pub(crate) fn end_turn(self: &Rc<Self>, state: &mut State) {
+        state.core.hand_over(&mut state.world);
         self.flush(state);
         let world = &mut state.world;
         if std::mem::take(&mut world.has_appended) || !world.dirty.is_empty() || !world.spilled.is_empty() {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use express_log::{EntryPos, Log, NoRoom, RoomClass};
-use wire::handoff::{Full, ToControl};
+use wire::handoff::{Full, Parcel, ToControl};
 use wire::ids::{Lsn, ShardId};
 
 use crate::bell::Bell;
@@ -237,6 +237,12 @@ impl World for Surroundings {
             }
             (told, _) => told,
         }
+    }
+
+    fn hand_over(&mut self, shard: ShardId, upto: Lsn, parcel: Parcel) -> Result<(), Parcel> {
+        // What control's queue has no room for is gone with the message.
+        let kept = parcel.clone();
+        (self.tell_control)(ToControl::Standard { shard, upto, parcel }).map_err(|Full| kept)
     }
 
     fn random(&mut self) -> [u8; 10] {

@@ -156,7 +156,10 @@ impl Shell {
         if let Err(error) = &read {
             tracing::warn!(shard = %self.me, log, %segment, offset, bytes, %error, "a history read failed");
         }
-        let failed = |error: &io::Error| FetchError { segment, offset, bytes, message: error.to_string() };
+        let failed = |error: &io::Error| {
+            let is_gone = error.kind() == io::ErrorKind::NotFound;
+            FetchError { segment, offset, bytes, message: error.to_string(), is_gone }
+        };
         let result = read.as_ref().map(|read| &read[..]).map_err(failed);
         self.turn(|state| state.core.on_fetched(ticket, result, &mut state.world));
         place.give_back();

@@ -22,7 +22,9 @@ pub(super) struct Tables {
 
 impl Tables {
     pub(super) fn new(shards: u16, buckets: BTreeMap<BucketName, Arc<Bucket>>) -> Self {
-        let first = Arc::new(BucketTable { version: 1, buckets, ..BucketTable::default() });
+        // There is no index, so that it knows no stream of any bucket.
+        let fresh = buckets.values().map(|bucket| bucket.id).collect();
+        let first = Arc::new(BucketTable { version: 1, buckets, fresh });
         Self {
             served: Arc::clone(&first),
             unconfirmed: VecDeque::from([Arc::clone(&first)]),
@@ -46,6 +48,11 @@ impl Tables {
     /// Sets or removes a bucket; answers what every shard must be told.
     pub(super) fn replace(&mut self, name: &BucketName, bucket: Option<Arc<Bucket>>) -> ToShard {
         let mut next = BucketTable { version: self.newest.version + 1, ..BucketTable::clone(&self.newest) };
+        if let Some(bucket) = &bucket
+            && !next.buckets.contains_key(name)
+        {
+            next.fresh.insert(bucket.id);
+        }
         match bucket {
             Some(bucket) => next.buckets.insert(name.clone(), bucket),
             None => next.buckets.remove(name),

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use express_log::{NoRoom, RoomClass};
+use express_log::{EntryPos, NoRoom, RoomClass};
 use wire::batch::VerifiedBatch;
+use wire::config::Class;
 use wire::dedupe::{Answer, Seen, is_remembered};
 use wire::entry::{self, BatchHead, Effect, Numbered, Place, Stamping};
+use wire::handoff::ParcelItem;
 use wire::hot::{Ack, AppendHead};
-use wire::ids::{BatchNo, ProducerId, SeqNum};
+use wire::ids::{BatchNo, Lsn, ProducerId, SeqNum};
 use wire::message::AppendOnce;
 use wire::names::FencingToken;
 use wire::reason::Reason;
@@ -15,18 +17,16 @@ use wire::refusal::Refusal;
 
 use super::commit::{Answering, Applying, Tail, To};
 use super::judge::{judge_stamps, judge_token};
-use super::live::{Held, Live};
+use super::lane::{Lane, STANDARD_LOG, Shut, StandardLane};
+use super::live::Live;
+use super::ring::Ring;
 use super::row::{CommittedBatch, Row};
 use super::session::Phase;
 use super::shard::Shard;
 use super::world::{ConnId, Flow, World};
 
-/// How long a one-shot waits for throughput before it is refused.
-const ONE_SHOT_WAIT: Duration = Duration::from_secs(1);
-/// How soon held batches are looked at again when only the log was in the way.
-const HELD_RETRY: Duration = Duration::from_millis(2);
 /// What a refusal for want of log room tells a client to wait, in milliseconds.
-const FULL_RETRY_AFTER_MS: u64 = 1_000;
+pub(super) const FULL_RETRY_AFTER_MS: u64 = 1_000;
 
 /// A batch on its way in.
 pub(crate) struct Incoming<'a> {
@@ -47,7 +47,7 @@ pub(crate) struct Incoming<'a> {
 }
 
 /// What becomes of a batch.
-enum Judgement {
+pub(super) enum Judgement {
     /// It goes in.
     Admit,
     /// It was stored before.
@@ -154,7 +154,13 @@ impl Shard {
 
     /// Does what comes of a batch.
     #[inline]
-    fn conclude(&mut self, row: u32, incoming: &Incoming<'_>, judgement: Judgement, world: &mut impl World) -> Flow {
+    pub(super) fn conclude(
+        &mut self,
+        row: u32,
+        incoming: &Incoming<'_>,
+        judgement: Judgement,
+        world: &mut impl World,
+    ) -> Flow {
         match judgement {
             Judgement::Admit => self.admit(row, incoming, world),
             Judgement::Again(answer) => {
@@ -165,7 +171,13 @@ impl Shard {
                     records: u32::from(answer.records),
                     last_ms: answer.last_ms,
                 };
-                self.answer_at(answer.lsn, row, (incoming.to, Answering::Ack(ack)), world);
+                let Some(state) = self.streams.row(row) else { return Flow::Done };
+                // One of the other lane is durable, or nothing would be in flight in this one.
+                let (class, after) = match state.live.as_deref() {
+                    Some(live) => (live.config.class, (live.lane, live.last_lsn.min(answer.lsn))),
+                    None => (state.config.class, (Lane::Express, Lsn::ZERO)),
+                };
+                self.answer_at(after, row, (incoming.to, Answering::Ack(ack, class)), world);
                 self.close_acks(world);
                 Flow::Done
             }
@@ -178,7 +190,7 @@ impl Shard {
         }
     }
 
-    fn judge(&mut self, at: u32, incoming: &Incoming<'_>, held_before: bool) -> Judgement {
+    pub(super) fn judge(&mut self, at: u32, incoming: &Incoming<'_>, held_before: bool) -> Judgement {
         let now = self.now.mono;
         let sessions = &self.sessions;
         let Some(row) = self.streams.row_mut(at) else { unreachable!("sessions end before their row goes") };
@@ -189,6 +201,9 @@ impl Shard {
             return Judgement::Hold(None);
         }
         let live = live_of(row);
+        if let Some(wait) = live.held_for_move(now) {
+            return Judgement::Hold(wait);
+        }
         if let To::Call { .. } = incoming.to
             && let Err(refusal) = judge_token(live, incoming.presented, |session| sessions.get(*session).is_some())
         {
@@ -212,21 +227,37 @@ impl Shard {
         }
     }
 
-    /// Writes a batch to the log, assigns what it gets, and queues its answer.
-    fn admit(&mut self, at: u32, incoming: &Incoming<'_>, world: &mut impl World) -> Flow {
+    /// The lane that a batch enters; when that takes none now, what became of the batch.
+    #[inline]
+    fn lane_for(
+        &mut self,
+        at: u32,
+        incoming: &Incoming<'_>,
+        entry_bytes: usize,
+        world: &mut impl World,
+    ) -> Result<Lane, Flow> {
+        let lane = self.live(at).map_or(Lane::Express, |live| Lane::from(live.config.class));
+        match self.room(lane, entry_bytes, RoomClass::Data, world) {
+            Ok(()) => Ok(lane),
+            Err(Shut::Busy) => Err(Flow::Blocked),
+            Err(Shut::Refused(refusal)) => {
+                self.counts.refused += 1;
+                self.answer_after(at, incoming.to, Answering::Refuse(refusal, Tail::Without), world);
+                Err(Flow::Done)
+            }
+        }
+    }
+
+    /// Has a batch enter its lane, assigns what it gets, and queues its answer.
+    pub(super) fn admit(&mut self, at: u32, incoming: &Incoming<'_>, world: &mut impl World) -> Flow {
         let batch = &incoming.batch;
         let effect_bytes = incoming.effect.map_or(0, |effect| effect.to_bytes().len());
         let entry_bytes = entry::batch_entry_bytes(batch.bytes().len()) + effect_bytes;
-        match world.room(entry_bytes, RoomClass::Data) {
-            Ok(()) => {}
-            Err(NoRoom::Busy) => return Flow::Blocked,
-            Err(full) => {
-                self.counts.refused += 1;
-                self.answer_after(at, incoming.to, Answering::Refuse(no_room(&full), Tail::Without), world);
-                return Flow::Done;
-            }
-        }
-        let (epoch, log, wall_ms) = (self.config.epoch, self.config.own_log, self.now.wall_ms);
+        let lane = match self.lane_for(at, incoming, entry_bytes, world) {
+            Ok(lane) => lane,
+            Err(flow) => return flow,
+        };
+        let (epoch, wall_ms) = (self.config.epoch, self.now.wall_ms);
         let Some(row) = self.streams.row_mut(at) else { unreachable!("it was judged") };
         let (stream_id, slot) = (row.stream_id, row.slot);
         let live = live_of(row);
@@ -242,16 +273,18 @@ impl Shard {
             batch_crc: batch.crc(),
         };
         let start = wire::ids::Position::new(head.first, stamping.effective(batch.stamp(0), stamping.previous_ms));
-        let ring = &mut self.ring;
-        let (lsn, pos) = match incoming.effect {
-            None => append_plain(world, ring, &head, batch.bytes()),
-            Some(effect) => append_bytes(world, ring, &entry::encode_batch_with(&head, batch.bytes(), effect)),
+        let (log, (lsn, pos)) = match lane {
+            Lane::Express => (self.config.own_log, append_express(world, &mut self.ring, &head, incoming)),
+            Lane::Standard => {
+                let first_ms = start.timestamp_ms;
+                (STANDARD_LOG, append_standard(&mut self.standard, (&head, first_ms, entry_bytes), incoming))
+            }
         };
         let end = head.end();
         live.next = end.seq_num;
         live.last_ms = end.timestamp_ms;
         live.rev = head.place.rev;
-        live.last_lsn = lsn;
+        (live.lane, live.last_lsn) = (lane, lsn);
         live.in_flight += 1;
         live.in_flight_bytes += u64::from(batch.content_bytes());
         live.in_flight_records += u64::from(batch.records());
@@ -278,136 +311,13 @@ impl Shard {
             CommittedBatch { start, end, content_bytes: batch.content_bytes(), log, pos },
             incoming.effect.map(|effect| Box::new(effect.clone())),
         );
-        self.queue(lsn, at, applying, Some((incoming.to, Answering::Ack(ack))));
+        let class = Class::from(lane);
+        self.queue((lane, lsn), at, applying, Some((incoming.to, Answering::Ack(ack, class))));
         self.counts.on_admitted(batch);
         if let Some(Effect::InstallToken(token)) = incoming.effect {
             self.supersede(at, token, world);
         }
         Flow::Done
-    }
-
-    /// Keeps a batch back until a bound of its stream lets it in.
-    fn hold(&mut self, at: u32, incoming: &Incoming<'_>, wait: Option<Duration>, world: &mut impl World) -> Flow {
-        let bytes = incoming.batch.bytes();
-        if self.held_bytes + bytes.len() > self.config.held_bytes_max {
-            let message = format!(
-                "the shard holds {} bytes of batches back for bounded streams, and may hold {}",
-                self.held_bytes, self.config.held_bytes_max
-            );
-            let refusal = Refusal::new(Reason::ResourceExhausted, message).with_retry_after_ms(FULL_RETRY_AFTER_MS);
-            self.answer_after(at, incoming.to, Answering::Refuse(refusal, Tail::Without), world);
-            return Flow::Done;
-        }
-        self.held_bytes += bytes.len();
-        let is_call = matches!(incoming.to, To::Call { .. });
-        let held = Held {
-            to: incoming.to,
-            numbered: incoming.numbered,
-            match_seq_num: incoming.match_seq_num,
-            effect: incoming.effect.cloned(),
-            presented: incoming.presented.clone(),
-            batch: bytes.to_vec(),
-            batch_crc: incoming.batch.crc(),
-            deadline: is_call.then(|| self.now.mono + ONE_SHOT_WAIT),
-        };
-        let Some(row) = self.streams.row_mut(at) else { unreachable!("it was judged") };
-        live_of(row).held.push_back(held);
-        if wait.is_some() || is_call {
-            self.throttle(at, wait.map_or(ONE_SHOT_WAIT, |wait| if is_call { wait.min(ONE_SHOT_WAIT) } else { wait }));
-        }
-        Flow::Done
-    }
-
-    /// Lets in what was held back and may go now.
-    pub(super) fn release_held(&mut self, world: &mut impl World) {
-        while let Some(row) = self.holding.pop() {
-            self.release_row(row, world);
-            self.retire(row);
-        }
-        self.close_acks(world);
-    }
-
-    fn release_row(&mut self, at: u32, world: &mut impl World) {
-        self.expire_held(at, world);
-        while let Some(held) = self.pop_held(at) {
-            self.held_bytes -= held.batch.len();
-            let Some(session_epoch) = self.still_wanted(held.to) else { continue };
-            // It was verified when it came in.
-            let Ok(batch) = VerifiedBatch::summed(&held.batch, held.batch_crc) else { continue };
-            let incoming = Incoming {
-                to: held.to,
-                numbered: held.numbered,
-                match_seq_num: held.match_seq_num,
-                effect: held.effect.as_ref(),
-                presented: &held.presented,
-                batch,
-                session_epoch,
-            };
-            let wait = match self.judge(at, &incoming, false) {
-                Judgement::Hold(wait) => wait,
-                Judgement::Admit if self.admit(at, &incoming, world) == Flow::Done => continue,
-                Judgement::Admit => Some(HELD_RETRY),
-                // It has had its turn: judged once more, it would queue up behind those that came after it.
-                concluded => {
-                    let _ = self.conclude(at, &incoming, concluded, world);
-                    continue;
-                }
-            };
-            self.held_bytes += held.batch.len();
-            let Some(row) = self.streams.row_mut(at) else { return };
-            let held_by_row = &mut live_of(row).held;
-            held_by_row.push_front(held);
-            let deadline = held_by_row.iter().filter_map(|held| held.deadline).min();
-            let until_deadline = deadline.map(|deadline| deadline.saturating_sub(self.now.mono));
-            // Without either, the next commit of the stream looks again.
-            if let Some(wait) = [wait, until_deadline].into_iter().flatten().min() {
-                self.throttle(at, wait);
-            }
-            return;
-        }
-    }
-
-    /// Refuses the one-shots that have waited as long as they may.
-    fn expire_held(&mut self, at: u32, world: &mut impl World) {
-        let now = self.now.mono;
-        let Some(live) = self.streams.row_mut(at).and_then(|row| row.live.as_mut()) else { return };
-        let mut expired = Vec::new();
-        live.held.retain(|held| {
-            let is_over = held.deadline.is_some_and(|deadline| deadline <= now);
-            if is_over {
-                expired.push((held.to, held.batch.len()));
-            }
-            !is_over
-        });
-        for (to, batch_bytes) in expired {
-            self.held_bytes -= batch_bytes;
-            let refusal = self.throttled_too_long(at);
-            self.answer_after(at, to, Answering::Refuse(refusal, Tail::Without), world);
-        }
-    }
-
-    fn pop_held(&mut self, at: u32) -> Option<Held> {
-        self.streams.row_mut(at)?.live.as_mut()?.held.pop_front()
-    }
-
-    /// The session epoch of someone who still waits for an answer.
-    fn still_wanted(&self, to: To) -> Option<u32> {
-        match to {
-            To::Call { .. } => Some(0),
-            To::Session { session, .. } => {
-                self.sessions.get(session).filter(|session| session.phase == Phase::Open).map(|session| session.epoch)
-            }
-        }
-    }
-
-    fn throttled_too_long(&mut self, at: u32) -> Refusal {
-        let now = self.now.mono;
-        let live = self.streams.row_mut(at).map(live_of);
-        let rate = live.as_ref().map_or(0, |live| live.config.throughput_max_bytes_per_second);
-        let wait = live.and_then(|live| live.allowance.wait(rate, now)).unwrap_or_default();
-        let message = format!("the stream takes {rate} bytes a second, and has taken more for over a second");
-        let retry_after_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
-        Refusal::new(Reason::ResourceExhausted, message).with_retry_after_ms(retry_after_ms)
     }
 
     pub(super) fn live(&self, row: u32) -> Option<&Live> {
@@ -455,12 +365,16 @@ fn judge_resend(row: &Row, incoming: &Incoming<'_>) -> Option<Judgement> {
 }
 
 #[inline]
-fn append_plain(
+fn append_express(
     world: &mut impl World,
-    ring: &mut super::ring::Ring,
+    ring: &mut Ring,
     head: &BatchHead,
-    batch: &[u8],
-) -> (wire::ids::Lsn, express_log::EntryPos) {
+    incoming: &Incoming<'_>,
+) -> (Lsn, EntryPos) {
+    let batch = incoming.batch.bytes();
+    if let Some(effect) = incoming.effect {
+        return append_bytes(world, ring, &entry::encode_batch_with(head, batch, effect));
+    }
     let entry_bytes = entry::batch_entry_bytes(batch.len());
     ring.push_with(
         entry_bytes,
@@ -469,12 +383,23 @@ fn append_plain(
     )
 }
 
+fn append_standard(
+    standard: &mut StandardLane,
+    (head, first_ms, entry_bytes): (&BatchHead, i64, usize),
+    incoming: &Incoming<'_>,
+) -> (Lsn, EntryPos) {
+    let batch = incoming.batch;
+    let Place { slot, stream_id, .. } = head.place;
+    let bytes = u32::try_from(entry_bytes).unwrap_or_else(|_| unreachable!("an entry is far below 4 GiB"));
+    let item = ParcelItem { slot, stream_id, bytes, content_bytes: batch.content_bytes(), first_ms };
+    standard.append(item, |out| match incoming.effect {
+        None => entry::encode_batch(head, batch.bytes(), out),
+        Some(effect) => out.copy_from_slice(&entry::encode_batch_with(head, batch.bytes(), effect)),
+    })
+}
+
 /// Appends an entry that is encoded already.
-pub(super) fn append_bytes(
-    world: &mut impl World,
-    ring: &mut super::ring::Ring,
-    entry: &[u8],
-) -> (wire::ids::Lsn, express_log::EntryPos) {
+pub(super) fn append_bytes(world: &mut impl World, ring: &mut Ring, entry: &[u8]) -> (Lsn, EntryPos) {
     ring.push_with(
         entry.len(),
         |bytes| bytes.copy_from_slice(entry),

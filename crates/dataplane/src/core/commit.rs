@@ -14,6 +14,9 @@ use wire::message::{
 use wire::names::FencingToken;
 use wire::refusal::Refusal;
 
+use super::append::live_of;
+use super::lane::Lane;
+use super::live::Moving;
 use super::row::{CommittedBatch, Row};
 use super::session::{self, Phase};
 use super::shard::Shard;
@@ -44,8 +47,8 @@ pub(crate) enum To {
 pub(crate) enum Answering {
     /// No; with the committed tail as it is then, when asked for.
     Refuse(Refusal, Tail),
-    /// A batch is durable: also the answer to its resend.
-    Ack(Ack),
+    /// A batch is durable, by this class: also the answer to its resend.
+    Ack(Ack, Class),
     /// There is nothing more to say.
     Done,
     /// The session is open.
@@ -86,6 +89,8 @@ pub(crate) enum Applying {
     Trim(SeqNum),
     /// Changes the configuration.
     Reconfigure(Arc<StreamConfig>),
+    /// Gives up the records of this range.
+    Gap(SeqNum, SeqNum),
     /// Deletes it.
     Delete,
 }
@@ -106,17 +111,27 @@ pub(crate) struct Pending {
 /// Stands for no row.
 pub(crate) const NO_ROW: u32 = u32::MAX;
 
-/// What waits for a commit, in the order of the log.
+/// What waits for a lane, in its order.
 pub(crate) type PendingQueue = VecDeque<Pending>;
 
 impl Shard {
     /// The log has made everything up to `lsn` durable.
     pub(crate) fn on_durable(&mut self, lsn: Lsn, world: &mut impl World) {
         self.now = world.now();
-        while self.pending.front().is_some_and(|pending| pending.lsn <= lsn) {
-            let Some(Pending { row, applying, answer, .. }) = self.pending.pop_front() else { break };
-            if let Some(applying) = applying {
-                self.apply(row, applying);
+        self.commit::<false>(lsn, world);
+    }
+
+    /// A lane, the Standard one or the Express one, is durable up to `lsn`.
+    pub(super) fn commit<const STANDARD: bool>(&mut self, lsn: Lsn, world: &mut impl World) {
+        loop {
+            let queue = if STANDARD { &mut self.standard.pending } else { &mut self.pending };
+            if queue.front().is_none_or(|pending| pending.lsn > lsn) {
+                break;
+            }
+            let Some(Pending { row, applying, answer, .. }) = queue.pop_front() else { break };
+            match applying {
+                Some(applying) => self.apply(row, applying),
+                None => self.waited(row),
             }
             if let Some((to, answering)) = answer {
                 self.answer(row, to, answering, world);
@@ -126,6 +141,13 @@ impl Shard {
         self.close_acks(world);
         self.pump_woken(world);
         self.release_held(world);
+    }
+
+    /// An answer that a row waited for is due.
+    fn waited(&mut self, at: u32) {
+        if let Some(live) = self.streams.row_mut(at).and_then(|row| row.live.as_mut()) {
+            live.waiting -= 1;
+        }
     }
 
     /// Ends the ack frames that this turn has opened.
@@ -153,15 +175,27 @@ impl Shard {
                     self.holding.push(at);
                 }
                 self.woken.extend(live.subscriptions.drain(..));
-                row.apply_batch(&batch);
+                let is_first = row.apply_batch(&batch);
                 if let Some(effect) = effect {
                     apply_effect(row, &effect);
+                }
+                if is_first {
+                    self.streams.touch(batch.log, batch.pos.segment, at);
                 }
             }
             Applying::Create => {}
             Applying::Fence(token) => row.apply_token(&token),
             Applying::Trim(to) => row.apply_trim(to),
-            Applying::Reconfigure(config) => row.config = config,
+            Applying::Reconfigure(config) => {
+                row.config = config;
+                if live.moving.take_if(|moving| *moving == Moving::Entered).is_some() {
+                    self.holding.push(at);
+                }
+            }
+            Applying::Gap(from, to) => {
+                self.woken.extend(live.subscriptions.drain(..));
+                row.apply_gap(from, to);
+            }
             Applying::Delete => self.end_subscriptions(at),
         }
     }
@@ -169,7 +203,7 @@ impl Shard {
     /// Answers now.
     pub(crate) fn answer(&mut self, row: u32, to: To, answering: Answering, world: &mut impl World) {
         match answering {
-            Answering::Ack(ack) => self.answer_ack(row, to, ack, world),
+            Answering::Ack(ack, class) => self.answer_ack(row, to, (&ack, class), world),
             Answering::Refuse(mut refusal, tail) => {
                 if let (Tail::With, Some(row)) = (tail, self.streams.row(row)) {
                     refusal = refusal.with_tail(row.tail);
@@ -185,7 +219,7 @@ impl Shard {
     }
 
     #[inline]
-    fn answer_ack(&mut self, row: u32, to: To, ack: Ack, world: &mut impl World) {
+    fn answer_ack(&mut self, row: u32, to: To, (ack, class): (&Ack, Class), world: &mut impl World) {
         let Some(tail) = self.streams.row(row).map(|row| row.tail) else { return };
         match to {
             To::Session { session, .. } => {
@@ -194,7 +228,7 @@ impl Shard {
                 let conn = state.conn;
                 let handle = session::handle(self.config.shard, session);
                 let closes = state.in_flight == 0 && (state.closing.is_some() || state.is_gone);
-                if world.out(conn).is_some_and(|out| out.ack(handle, Class::Express, tail, &ack)) {
+                if world.out(conn).is_some_and(|out| out.ack(handle, class, tail, ack)) {
                     self.acked.push(conn);
                 }
                 if closes {
@@ -202,7 +236,7 @@ impl Shard {
                 }
             }
             To::Call { conn, correlation } => {
-                let appended = Appended { start: ack.start, end: ack.end(), tail, class: Class::Express };
+                let appended = Appended { start: ack.start, end: ack.end(), tail, class };
                 if let Some(out) = world.out(conn) {
                     out.message(&appended, correlation);
                 }
@@ -269,7 +303,7 @@ impl Shard {
                 out.message(&opened, correlation);
             }
             (_, None) => out.refuse(correlation, super::verbs::deleted_meanwhile()),
-            (Answering::Ack(_) | Answering::Refuse(..) | Answering::SessionEnded(..), Some(_)) => {
+            (Answering::Ack(..) | Answering::Refuse(..) | Answering::SessionEnded(..), Some(_)) => {
                 unreachable!("answered before")
             }
         }
@@ -288,8 +322,7 @@ impl Shard {
             config: *row.config,
             tail: row.tail,
             trim_point: row.trim_point,
-            // Nothing settles before the standard store comes.
-            settled: row.trim_point,
+            settled: self.settled_of(row),
             bytes: row.bytes,
             created_at_ms: row.created_at_ms,
         }
@@ -308,8 +341,11 @@ impl Shard {
             return;
         }
         let rate = live.config.throughput_max_bytes_per_second;
-        if live.allowance.is_full(rate, now.mono) {
+        let is_moving = live.held_for_move(now.mono).is_some();
+        if !is_moving && live.allowance.is_full(rate, now.mono) {
+            row.entered = row.entered();
             row.live = None;
+            self.rest(at);
         } else if !std::mem::replace(&mut live.is_cooling, true) {
             self.cooling.push_back((now.mono + super::shard::COOLING, at, row.stream_id));
         }
@@ -317,27 +353,51 @@ impl Shard {
 
     /// Answers at once when nothing the stream has assigned is in flight, else when it is durable.
     pub(crate) fn answer_after(&mut self, row: u32, to: To, answering: Answering, world: &mut impl World) {
-        let state = self.streams.row(row);
-        let lsn = state.and_then(|row| row.live.as_ref()).map_or(Lsn::ZERO, |live| live.last_lsn);
-        self.answer_at(lsn, row, (to, answering), world);
+        let live = self.streams.row(row).and_then(|row| row.live.as_ref());
+        let after = live.map_or((Lane::Express, Lsn::ZERO), |live| (live.lane, live.last_lsn));
+        self.answer_at(after, row, (to, answering), world);
     }
 
-    /// Answers once `lsn` is durable.
-    pub(crate) fn answer_at(&mut self, lsn: Lsn, row: u32, answer: (To, Answering), world: &mut impl World) {
-        if lsn <= world.durable_lsn() && self.pending.front().is_none_or(|front| front.lsn > lsn) {
+    /// Answers once a lane is durable up to here.
+    pub(crate) fn answer_at(
+        &mut self,
+        (lane, lsn): (Lane, Lsn),
+        row: u32,
+        answer: (To, Answering),
+        world: &mut impl World,
+    ) {
+        let durable = self.durable(lane, world);
+        let queue = match lane {
+            Lane::Express => &mut self.pending,
+            Lane::Standard => &mut self.standard.pending,
+        };
+        if lsn <= durable && queue.front().is_none_or(|front| front.lsn > lsn) {
             self.answer(row, answer.0, answer.1, world);
             return;
         }
-        // The queue is in the order of the log, so a later place only waits longer.
-        let lsn = self.pending.back().map_or(lsn, |back| back.lsn.max(lsn));
-        self.pending.push_back(Pending { lsn, row, applying: None, answer: Some(answer) });
+        // The queue is in the order of the lane, so a later place only waits longer.
+        let lsn = queue.back().map_or(lsn, |back| back.lsn.max(lsn));
+        queue.push_back(Pending { lsn, row, applying: None, answer: Some(answer) });
+        if let Some(row) = self.streams.row_mut(row) {
+            live_of(row).waiting += 1;
+        }
     }
 
-    /// Queues what an entry that was just appended does and answers.
+    /// Queues what an entry that just entered a lane does and answers.
     #[inline]
-    pub(crate) fn queue(&mut self, lsn: Lsn, row: u32, applying: Applying, answer: Option<(To, Answering)>) {
-        debug_assert!(self.pending.back().is_none_or(|back| back.lsn <= lsn), "in the order of the log");
-        self.pending.push_back(Pending { lsn, row, applying: Some(applying), answer });
+    pub(crate) fn queue(
+        &mut self,
+        (lane, lsn): (Lane, Lsn),
+        row: u32,
+        applying: Applying,
+        answer: Option<(To, Answering)>,
+    ) {
+        let queue = match lane {
+            Lane::Express => &mut self.pending,
+            Lane::Standard => &mut self.standard.pending,
+        };
+        debug_assert!(queue.back().is_none_or(|back| back.lsn <= lsn), "in the order of the lane");
+        queue.push_back(Pending { lsn, row, applying: Some(applying), answer });
     }
 }
 

@@ -1,7 +1,7 @@
-//! What speaks against a writer, a batch's stamps or a class?
+//! What speaks against a writer or a batch's stamps?
 
 use wire::batch::VerifiedBatch;
-use wire::config::{Class, ProducerPolicy, StreamConfig, TimestampingMode};
+use wire::config::{ProducerPolicy, StreamConfig, TimestampingMode};
 use wire::names::FencingToken;
 use wire::reason::Reason;
 use wire::refusal::Refusal;
@@ -61,16 +61,5 @@ pub(super) fn judge_stamps(config: &StreamConfig, batch: &VerifiedBatch<'_>) -> 
             None => Ok(()),
             Some(at) => Err(Refusal::invalid(format!("record {at} has a timestamp, and the stream's mode is arrival"))),
         },
-    }
-}
-
-/// Refuses what this star can't write.
-pub(super) fn judge_class(class: Class) -> Result<(), Refusal> {
-    match class {
-        Class::Express => Ok(()),
-        Class::Standard => Err(Refusal::new(
-            Reason::FailedPrecondition,
-            "this star has no standard store to write class standard to: choose class express, for the stream or as its bucket's default",
-        )),
     }
 }

@@ -11,6 +11,7 @@ use wire::ids::{Lsn, Rev, SeqNum};
 use wire::names::FencingToken;
 
 use super::commit::To;
+use super::lane::Lane;
 use super::row::Row;
 
 /// The state that the next admission is judged on: everything assigned, durable or not.
@@ -28,14 +29,20 @@ pub(crate) struct Live {
     pub(crate) trim_point: SeqNum,
     /// The configuration that stands.
     pub(crate) config: Arc<StreamConfig>,
-    /// The LSN of the last entry assigned.
+    /// The LSN of the last entry assigned, in its lane; zero for none since the stream went into use.
     pub(crate) last_lsn: Lsn,
+    /// The lane of the last entry assigned.
+    pub(crate) lane: Lane,
     /// Entries that are not durable yet.
     pub(crate) in_flight: u32,
     /// Content that is not durable yet, in bytes.
     pub(crate) in_flight_bytes: u64,
     /// Records that are not durable yet.
     pub(crate) in_flight_records: u64,
+    /// Answers without an entry of their own that wait for a lane.
+    pub(crate) waiting: u32,
+    /// It is on its way from one lane to the other: nothing enters.
+    pub(crate) moving: Option<Moving>,
     /// Deleted, though maybe not durably so.
     pub(crate) deleted: bool,
     /// Open writer sessions.
@@ -48,6 +55,22 @@ pub(crate) struct Live {
     pub(crate) allowance: Allowance,
     /// It stands in the queue of those to be forgotten once they owe nothing.
     pub(crate) is_cooling: bool,
+}
+
+/// How far a stream is on its way from one lane to the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moving {
+    /// What is in flight becomes durable, and settled if it goes to the standard store.
+    Resting {
+        /// Since then.
+        since: Duration,
+        /// Then nobody wants it any more.
+        lapses: Duration,
+        /// Control was told that somebody waits for the settling.
+        has_flushed: bool,
+    },
+    /// Its entry is in flight.
+    Entered,
 }
 
 /// A batch that is held back.
@@ -82,9 +105,12 @@ impl Live {
             trim_point: row.trim_point,
             config: Arc::clone(&row.config),
             last_lsn: Lsn::ZERO,
+            lane: Lane::default(),
             in_flight: 0,
             in_flight_bytes: 0,
             in_flight_records: 0,
+            waiting: 0,
+            moving: None,
             deleted: false,
             sessions: SmallVec::new(),
             subscriptions: SmallVec::new(),
@@ -101,7 +127,21 @@ impl Live {
 
     /// Whether nobody would miss it.
     pub(crate) fn is_idle(&self) -> bool {
-        self.in_flight == 0 && self.sessions.is_empty() && self.subscriptions.is_empty() && self.held.is_empty()
+        self.in_flight == 0
+            && self.waiting == 0
+            && self.sessions.is_empty()
+            && self.subscriptions.is_empty()
+            && self.held.is_empty()
+    }
+
+    /// How long nothing enters because the stream moves to the other lane; no time at all when its end will be told.
+    #[inline]
+    pub(crate) fn held_for_move(&self, now: Duration) -> Option<Option<Duration>> {
+        match self.moving? {
+            Moving::Entered => Some(None),
+            Moving::Resting { lapses, .. } if now < lapses => Some(Some(lapses - now)),
+            Moving::Resting { .. } => None,
+        }
     }
 
     /// Whether the leader has gathered as much from the stream as its batch bounds allow.

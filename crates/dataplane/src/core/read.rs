@@ -1,7 +1,6 @@
-//! Reads: where they start, what they gather, and what they wait for from disk.
+//! Reads: where they start, what they are bound by, how they end.
 //!
-//! A reader walks a stream's extents in order, each in the ring if it is still there, else in a span fetched from its
-//! head log. One fetch a reader is under way at a time.
+//! A reader walks a stream's records in order, a piece at a time: from the store, from a head log, from memory.
 
 use slab::Slab;
 use wire::frame::Kind;
@@ -13,17 +12,13 @@ use wire::reason::Reason;
 use wire::refusal::Refusal;
 
 use super::commit::{Answering, Tail, To};
-use super::row::{Extent, Found, Row};
+use super::pieces::Wait;
+use super::row::{Found, Row};
 use super::shard::Shard;
-use super::span::{Cursor, Damaged, Span, find, gather};
+use super::span::{Cursor, Damaged, Span, gather};
 use super::subscribe::Subscription;
 use super::verbs::deleted_meanwhile;
-use super::world::{ConnId, Fetch, FetchError, Flow, World};
-
-/// Longest span that one fetch brings, in bytes, unless one extent is longer.
-const FETCH_BYTES_MAX: u32 = 512 << 10;
-/// Bytes of other streams that a fetch reads over rather than be two.
-const FETCH_GAP_BYTES_MAX: u32 = 16 << 10;
+use super::world::{ConnId, Flow, World};
 
 /// What is under way for readers.
 #[derive(Debug, Default)]
@@ -46,8 +41,8 @@ pub(crate) struct Job {
     pub(super) correlation: u64,
     /// Tells this job from an earlier one at the same place.
     pub(super) generation: u32,
-    /// The fetch that is under way.
-    pub(super) fetching: Option<Fetch>,
+    /// What it waits for.
+    pub(super) waits: Option<Wait>,
     /// What it is for.
     pub(super) work: Work,
 }
@@ -97,14 +92,6 @@ pub(crate) struct Page {
     payload: Vec<u8>,
 }
 
-/// Where a piece of a stream is found.
-enum Source<'a> {
-    /// Here, as it lies in the log.
-    Memory(Span<'a>),
-    /// On disk.
-    Disk(Fetch),
-}
-
 impl Readers {
     /// Pages and searches that are under way.
     pub(crate) fn pages(&self) -> usize {
@@ -131,7 +118,8 @@ impl Readers {
         Some(job)
     }
 
-    fn of_ticket(&self, ticket: u64) -> Option<u32> {
+    /// The job that asked under this number.
+    pub(super) fn of_ticket(&self, ticket: u64) -> Option<u32> {
         let [g0, g1, g2, g3, j0, j1, j2, j3] = ticket.to_be_bytes();
         let (generation, job) = (u32::from_be_bytes([g0, g1, g2, g3]), u32::from_be_bytes([j0, j1, j2, j3]));
         self.jobs.get(job as usize).filter(|state| state.generation == generation).map(|_| job)
@@ -161,9 +149,14 @@ impl Bounds {
 }
 
 impl Job {
+    /// What it asks under, being this job.
+    pub(super) fn ticket(&self, job: u32) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(job)
+    }
+
     /// A reader that has not begun.
     pub(super) fn new((row, stream_id): (u32, StreamId), (conn, correlation): (ConnId, u64), work: Work) -> Self {
-        Self { row, stream_id, conn, correlation, generation: 0, fetching: None, work }
+        Self { row, stream_id, conn, correlation, generation: 0, waits: None, work }
     }
 }
 
@@ -177,11 +170,20 @@ impl Work {
         }
     }
 
+    /// Goes on at a later record.
+    pub(super) fn cross(&mut self, next: SeqNum) {
+        match self {
+            Self::Find { within, .. } => *within = next,
+            Self::Page(page) => page.cursor.next = next,
+            Self::Subscription(subscription) => subscription.cross(next),
+        }
+    }
+
     /// The next record it looks at.
-    fn wanted(&self) -> SeqNum {
+    pub(super) fn wanted(&self) -> SeqNum {
         match self {
             Self::Find { within, .. } => *within,
-            Self::Page(page) => page.cursor.next,
+            Self::Page(page) => page.wanted(),
             Self::Subscription(subscription) => subscription.wanted(),
         }
     }
@@ -203,8 +205,18 @@ impl Page {
         Self { start, cursor: bounds.cursor(start), payload: Vec::new() }
     }
 
+    /// The next record it looks at.
+    pub(super) fn wanted(&self) -> SeqNum {
+        self.cursor.next
+    }
+
+    /// Takes what it may from a span.
+    pub(super) fn gather(&mut self, row: &Row, span: Span<'_>) -> Result<(), Damaged> {
+        gather(row, span, &mut self.cursor, &mut self.payload)
+    }
+
     /// Whether there is nothing more to put on it; what a trim has taken from under it ends it too.
-    fn is_done(&self, row: &Row) -> bool {
+    pub(super) fn is_done(&self, row: &Row) -> bool {
         let Cursor { next, has_taken, is_full, .. } = self.cursor;
         is_full || next >= row.tail.seq_num || (has_taken && next < row.trim_point)
     }
@@ -276,7 +288,7 @@ impl Shard {
         trim: &Trim,
         world: &mut impl World,
     ) -> Result<Flow, Refusal> {
-        let row = self.find(&trim.address)?;
+        let Some(row) = self.find(&trim.address, world)? else { return Ok(Flow::Blocked) };
         let to = To::Call { conn, correlation };
         let Some(state) = self.streams.row(row) else { return Err(deleted_meanwhile()) };
         let ms = match trim.to {
@@ -295,126 +307,8 @@ impl Shard {
         }
     }
 
-    /// A span that a reader waits for has come, or failed.
-    pub(crate) fn on_fetched(&mut self, ticket: u64, result: Result<&[u8], FetchError>, world: &mut impl World) {
-        self.now = world.now();
-        let Some(job) = self.readers.of_ticket(ticket) else { return };
-        let state = &mut self.readers.jobs[job as usize];
-        let asked = state.fetching.take();
-        let (row, stream_id) = (state.row, state.stream_id);
-        let is_there = self.streams.row(row).is_some_and(|row| row.stream_id == stream_id);
-        match result {
-            _ if !is_there => self.fail(job, deleted_meanwhile(), world),
-            Err(error) => self.fail(job, Refusal::new(Reason::Internal, error.to_string()), world),
-            Ok(bytes) => {
-                let Some(source) = asked else { return };
-                let span =
-                    Span { log: source.log, segment: source.segment, offset: source.offset, bytes, is_checked: false };
-                self.take_span(job, span, world);
-            }
-        }
-        self.close_acks(world);
-    }
-
-    /// Carries a reader on with what is in memory, until it is done or waits.
-    pub(super) fn go_on(&mut self, job: u32, world: &mut impl World) {
-        while let Some(state) = self.readers.jobs.get_mut(job as usize) {
-            if state.fetching.is_some() {
-                return;
-            }
-            let Some(row) = self.streams.row(state.row).filter(|row| row.stream_id == state.stream_id) else {
-                self.fail(job, deleted_meanwhile(), world);
-                return;
-            };
-            let wanted = match &mut state.work {
-                Work::Find { ms, within, .. } if *within < row.trim_point => match row.find_timestamp(*ms) {
-                    Found::At(seq_num) => {
-                        self.found(job, seq_num, world);
-                        return;
-                    }
-                    Found::Within(there) => {
-                        *within = there;
-                        there
-                    }
-                },
-                Work::Find { within, .. } => *within,
-                Work::Page(page) if page.is_done(row) => {
-                    self.finish_page(job, world);
-                    return;
-                }
-                Work::Page(page) => page.cursor.next,
-                Work::Subscription(_) => {
-                    self.pump(job, world);
-                    return;
-                }
-            };
-            if wanted < row.trim_point {
-                let refusal = trimmed(row, wanted);
-                self.fail(job, refusal, world);
-                return;
-            }
-            if !self.step(job, wanted, world) {
-                return;
-            }
-        }
-    }
-
-    /// Takes the piece at `wanted` from memory, or starts to fetch it; false when the reader waits or is gone.
-    pub(super) fn step(&mut self, job: u32, wanted: SeqNum, world: &mut impl World) -> bool {
-        let Some(state) = self.readers.jobs.get_mut(job as usize) else { return false };
-        let Some(row) = self.streams.row(state.row) else { return false };
-        let ticket = u64::from(state.generation) << 32 | u64::from(job);
-        match source(row, wanted, ticket, |extent| {
-            (extent.log == self.config.own_log)
-                .then(|| self.ring.get(extent.segment, extent.offset, extent.bytes))
-                .flatten()
-        }) {
-            None => {
-                // Nothing is indexed there: the records are lost, and the tail is all that is left.
-                let refusal = Refusal::new(Reason::Internal, format!("record {wanted} is not in the index"));
-                self.fail(job, refusal, world);
-                false
-            }
-            Some(Source::Disk(fetch)) => {
-                self.counts.fetches += 1;
-                state.fetching = Some(fetch);
-                world.fetch(fetch);
-                false
-            }
-            Some(Source::Memory(span)) => {
-                self.counts.ring_hits += 1;
-                match take(state, row, span) {
-                    Ok(Taken::More) => true,
-                    Ok(Taken::Found(seq_num)) => {
-                        self.found(job, seq_num, world);
-                        false
-                    }
-                    Err(damaged) => {
-                        self.fail(job, Refusal::new(Reason::Internal, damaged.to_string()), world);
-                        false
-                    }
-                }
-            }
-        }
-    }
-
-    /// Gives a span that was fetched to its reader, and carries it on.
-    fn take_span(&mut self, job: u32, span: Span<'_>, world: &mut impl World) {
-        let Some(state) = self.readers.jobs.get_mut(job as usize) else { return };
-        let Some(row) = self.streams.row(state.row) else { return };
-        if state.work.wanted() < row.trim_point {
-            // A trim came first: the row tells no more where this lies.
-            return self.go_on(job, world);
-        }
-        match take(state, row, span) {
-            Ok(Taken::More) => self.go_on(job, world),
-            Ok(Taken::Found(seq_num)) => self.found(job, seq_num, world),
-            Err(damaged) => self.fail(job, Refusal::new(Reason::Internal, damaged.to_string()), world),
-        }
-    }
-
     /// A time was looked for and is found: what it was for goes on.
-    fn found(&mut self, job: u32, seq_num: SeqNum, world: &mut impl World) {
+    pub(super) fn found(&mut self, job: u32, seq_num: SeqNum, world: &mut impl World) {
         let Some(state) = self.readers.remove(job) else { return };
         let Work::Find { then, .. } = state.work else { unreachable!("only a search finds") };
         let Job { row, stream_id, conn, correlation, .. } = state;
@@ -425,7 +319,7 @@ impl Shard {
                 let outcome = self.trim_to(to, row, seq_num, world);
                 let refusal = match outcome {
                     Ok(Flow::Done) => return,
-                    Ok(Flow::Blocked) => Refusal::new(Reason::ResourceExhausted, "the head log is behind"),
+                    Ok(Flow::Blocked) => Refusal::new(Reason::ResourceExhausted, "the log is behind"),
                     Err(refusal) => refusal,
                 };
                 self.answer_after(row, to, Answering::Refuse(refusal, Tail::Without), world);
@@ -457,7 +351,7 @@ impl Shard {
         self.answer_after(state.row, to, Answering::Refuse(refusal, Tail::Without), world);
     }
 
-    fn finish_page(&mut self, job: u32, world: &mut impl World) {
+    pub(super) fn finish_page(&mut self, job: u32, world: &mut impl World) {
         let Some(state) = self.readers.remove(job) else { return };
         world.page_ends(state.conn);
         let (Work::Page(page), Some(row)) = (state.work, self.streams.row(state.row)) else { return };
@@ -487,50 +381,4 @@ impl Shard {
 pub(super) fn trimmed(row: &Row, seq_num: SeqNum) -> Refusal {
     let message = format!("record {seq_num} is trimmed: the first one there is {}", row.trim_point);
     Refusal::new(Reason::Trimmed, message).with_tail(row.tail).with_trim_point(row.trim_point)
-}
-
-/// Finds the extent of a record, in memory, or as a fetch that brings its neighbours along.
-fn source<'a>(
-    row: &Row,
-    wanted: SeqNum,
-    ticket: u64,
-    in_memory: impl Fn(&Extent) -> Option<&'a [u8]>,
-) -> Option<Source<'a>> {
-    let at = row.extent_of(wanted);
-    let extent = row.extents.get(at)?;
-    let (log, segment, offset) = (extent.log, extent.segment, extent.offset);
-    if let Some(bytes) = in_memory(extent) {
-        return Some(Source::Memory(Span { log, segment, offset, bytes, is_checked: true }));
-    }
-    let mut end = extent.end_offset();
-    for next in &row.extents[at + 1..] {
-        let follows = next.log == log && next.segment == segment && next.offset >= end;
-        if !follows || next.offset - end > FETCH_GAP_BYTES_MAX || next.end_offset() - offset > FETCH_BYTES_MAX {
-            break;
-        }
-        end = next.end_offset();
-    }
-    Some(Source::Disk(Fetch { ticket, log, segment, offset, bytes: end - offset }))
-}
-
-/// What a span brought.
-enum Taken {
-    /// Records, or none: the reader goes on.
-    More,
-    /// The position that was looked for.
-    Found(SeqNum),
-}
-
-fn take(job: &mut Job, row: &Row, span: Span<'_>) -> Result<Taken, Damaged> {
-    match &mut job.work {
-        Work::Find { ms, within, .. } => find(row, span, (*within, *ms)).map(Taken::Found),
-        Work::Page(page) => {
-            gather(row, span, &mut page.cursor, &mut page.payload)?;
-            Ok(Taken::More)
-        }
-        Work::Subscription(subscription) => {
-            subscription.gather(row, span)?;
-            Ok(Taken::More)
-        }
-    }
 }

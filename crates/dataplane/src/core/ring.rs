@@ -34,6 +34,16 @@ impl Ring {
         Self { bytes: vec![0; ring_bytes], write_at: 0, spans: VecDeque::new() }
     }
 
+    /// Whether the next entry goes to the beginning rather than behind the last one.
+    pub(crate) fn wraps(&self, entry_bytes: usize) -> bool {
+        self.write_at + ENTRY_PREFIX_BYTES + entry_bytes > self.bytes.len()
+    }
+
+    /// The first segment of which something is here.
+    pub(crate) fn first_segment(&self) -> Option<SegmentId> {
+        self.spans.front().map(|span| span.segment)
+    }
+
     /// Keeps an entry: `encode` writes it in here, `append` takes it from here to the log and tells where it lies.
     #[inline]
     pub(crate) fn push_with<R>(
@@ -43,7 +53,7 @@ impl Ring {
         append: impl FnOnce(&[u8]) -> (R, EntryPos),
     ) -> (R, EntryPos) {
         let need = ENTRY_PREFIX_BYTES + entry_bytes;
-        if self.write_at + need > self.bytes.len() {
+        if self.wraps(entry_bytes) {
             self.evict(self.write_at, self.bytes.len());
             self.write_at = 0;
         }

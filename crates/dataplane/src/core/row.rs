@@ -5,14 +5,15 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use wire::config::StreamConfig;
 use wire::dedupe::Dedupe;
-use wire::ids::{Epoch, Position, Rev, SegmentId, SeqNum, StreamId};
+use wire::ids::{Epoch, Lsn, Position, Rev, SegmentId, SeqNum, StreamId};
 use wire::log_frame::ENTRY_PREFIX_BYTES;
 use wire::names::FencingToken;
 use wire::slot::Slot;
 
+use super::lane::Entered;
 use super::live::Live;
 
-/// Neighbouring batches of one stream in a head log.
+/// Neighbouring batches of one stream in a head log, or in the ring of the Standard lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// Its first record.
@@ -61,11 +62,19 @@ pub(crate) struct Row {
     pub(crate) tail: Position,
     /// Records below it are gone.
     pub(crate) trim_point: SeqNum,
-    /// Content kept, in bytes.
+    /// Content kept, in bytes; of what was trimmed in history the share is estimated.
     pub(crate) bytes: u64,
+    /// The last entry that the index may not have, while nothing entered since it went into use.
+    pub(crate) entered: Entered,
+    /// When it was used last, in seconds since the process started.
+    pub(crate) used_at_s: u32,
+    /// It stands in the queue of those that nobody uses.
+    pub(crate) is_resting: bool,
+    /// The records given up last, as far as that is known.
+    pub(crate) gap: Option<Box<(SeqNum, SeqNum)>>,
     /// The installed token.
     pub(crate) token: Option<Box<FencingToken>>,
-    /// Where its records lie, in order.
+    /// Where its newest records lie, in order; those before the first of them are history.
     pub(crate) extents: SmallVec<[Extent; 1]>,
     /// What it remembers of its producers; also of batches that are not durable yet.
     pub(crate) dedupe: Option<Box<Dedupe>>,
@@ -106,6 +115,10 @@ impl Row {
             tail: Position::default(),
             trim_point: SeqNum::ZERO,
             bytes: 0,
+            entered: Entered::Nothing,
+            used_at_s: 0,
+            is_resting: false,
+            gap: None,
             token: None,
             extents: SmallVec::new(),
             dedupe: None,
@@ -118,10 +131,18 @@ impl Row {
         self.rev != Rev::ZERO
     }
 
-    /// Takes in a batch that is durable.
+    /// The last entry that the index may not have.
+    pub(crate) fn entered(&self) -> Entered {
+        match self.live.as_deref() {
+            Some(live) if live.last_lsn != Lsn::ZERO => Entered::of(live.lane, live.last_lsn),
+            Some(_) | None => self.entered,
+        }
+    }
+
+    /// Takes in a batch that is durable; true when it is the first one of the row in its segment.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "the prefix of an entry is four bytes")]
-    pub(crate) fn apply_batch(&mut self, batch: &CommittedBatch) {
+    pub(crate) fn apply_batch(&mut self, batch: &CommittedBatch) -> bool {
         const PREFIX: u32 = ENTRY_PREFIX_BYTES as u32;
         self.tail = batch.end;
         self.bytes += u64::from(batch.content_bytes);
@@ -135,8 +156,10 @@ impl Row {
         {
             last.bytes += bytes;
             last.content_bytes += batch.content_bytes;
-            return;
+            return false;
         }
+        let last = self.extents.last();
+        let is_first = last.is_none_or(|last| (last.log, last.segment) != (batch.log, batch.pos.segment));
         self.extents.push(Extent {
             first: batch.start.seq_num,
             first_ms: batch.start.timestamp_ms,
@@ -146,11 +169,36 @@ impl Row {
             content_bytes: batch.content_bytes,
             log: batch.log,
         });
+        is_first
+    }
+
+    /// Whether a record that was not trimmed lies before those of the extents.
+    pub(crate) fn is_history(&self, seq_num: SeqNum) -> bool {
+        self.extents.first().is_none_or(|first| seq_num < first.first)
+    }
+
+    /// Forgets what lies in the segments of a log below `first`, and all before it: the index has it.
+    pub(crate) fn forget(&mut self, log: u16, first: SegmentId) {
+        let last = self.extents.iter().rposition(|extent| extent.log == log && extent.segment < first);
+        if let Some(last) = last {
+            self.extents.drain(..=last);
+        }
+    }
+
+    /// Forgets the extent of a record, those before it and those that follow, as far as they are not here any more.
+    pub(crate) fn forget_from(&mut self, seq_num: SeqNum, has_left: impl Fn(&Extent) -> bool) {
+        let at = self.extent_of(seq_num);
+        let gone = self.extents.iter().skip(at).take_while(|extent| has_left(extent)).count();
+        if gone > 0 && !self.is_history(seq_num) {
+            self.extents.drain(..at + gone);
+        }
     }
 
     /// Moves the trim point, never back, and forgets extents that lie below it as a whole.
     pub(crate) fn apply_trim(&mut self, to: SeqNum) {
+        let before = self.trim_point;
         self.trim_point = self.trim_point.max(to.min(self.tail.seq_num));
+        self.bytes -= self.trimmed_history(before);
         let kept_from =
             if self.trim_point == self.tail.seq_num { self.extents.len() } else { self.extent_of(self.trim_point) };
         let gone: u64 = self.extents[..kept_from].iter().map(|extent| u64::from(extent.content_bytes)).sum();
@@ -158,16 +206,35 @@ impl Row {
         self.extents.drain(..kept_from);
     }
 
+    /// Content of history that a trim from `before` took, by its share of the records; the index counts exactly.
+    fn trimmed_history(&self, before: SeqNum) -> u64 {
+        let here: u64 = self.extents.iter().map(|extent| u64::from(extent.content_bytes)).sum();
+        let history_bytes = self.bytes.saturating_sub(here);
+        let end = self.extents.first().map_or(self.tail.seq_num, |extent| extent.first);
+        let (records, gone) = (end.since(before), self.trim_point.min(end).since(before));
+        if gone == records {
+            return history_bytes;
+        }
+        u64::try_from(u128::from(history_bytes) * u128::from(gone) / u128::from(records)).unwrap_or(history_bytes)
+    }
+
     /// Installs a token; the empty one clears.
     pub(crate) fn apply_token(&mut self, token: &FencingToken) {
         self.token = (!token.is_empty()).then(|| Box::new(token.clone()));
     }
 
-    /// Crosses records that are lost.
-    pub(crate) fn apply_gap(&mut self, to: SeqNum) {
+    /// Gives up records that are lost.
+    pub(crate) fn apply_gap(&mut self, from: SeqNum, to: SeqNum) {
         if to > self.tail.seq_num {
             self.tail.seq_num = to;
+            self.gap = Some(Box::new((from, to)));
         }
+    }
+
+    /// Where records go on behind one that is known to be given up.
+    pub(crate) fn gap_over(&self, seq_num: SeqNum) -> Option<SeqNum> {
+        let (from, to) = *self.gap.as_deref()?;
+        (from..to).contains(&seq_num).then_some(to)
     }
 
     /// Which extent holds a record at or after `seq_num`: the last one that starts at or before it, else the first.
@@ -181,6 +248,7 @@ impl Row {
             return Found::At(self.tail.seq_num);
         }
         match self.extents.partition_point(|extent| extent.first_ms < ms) {
+            0 if self.is_history(self.trim_point) => Found::Within(self.trim_point),
             0 => Found::At(self.trim_point),
             after => Found::Within(self.extents[after - 1].first.max(self.trim_point)),
         }
@@ -197,6 +265,6 @@ impl Row {
 pub(crate) enum Found {
     /// Here.
     At(SeqNum),
-    /// In the extent of this record, or right behind it.
+    /// In the extent of this record, or right behind it; in history, in whichever extent the index says.
     Within(SeqNum),
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use wire::batch::VerifiedBatch;
 use wire::bucket::{Bucket, BucketState};
 use wire::handoff::{BucketTable, ToControl, ToShard};
-use wire::ids::{BucketId, Epoch, LogId, Lsn, ShardId, StreamId};
+use wire::ids::{BucketId, Epoch, LogId, ShardId, StreamId};
 use wire::message::StreamInfo;
 use wire::names::{Address, BucketName};
 use wire::reason::Reason;
@@ -15,11 +15,16 @@ use wire::refusal::Refusal;
 use wire::slot::Slot;
 
 use super::commit::{Due, NO_ROW, PendingQueue, To};
+use super::idle::Idle;
+use super::lane::{Entered, StandardLane};
+use super::names::Names;
 use super::placement::Placement;
 use super::read::Readers;
 use super::request::Request;
+use super::retention::{Retention, TrimWanted};
 use super::ring::Ring;
 use super::session::{self, Sessions};
+use super::settled::Settled;
 use super::streams::Streams;
 use super::world::{ConnId, Flow, Now, World};
 
@@ -27,6 +32,9 @@ use super::world::{ConnId, Flow, Now, World};
 pub(crate) const COOLING: Duration = Duration::from_secs(1);
 /// Answers that wait for the log; with so many, connections are not read from until it has got further.
 pub(super) const PENDING_MAX: usize = 128 << 10;
+
+/// How soon control is asked again when its queue had no room.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
 /// What a shard is told once.
 #[derive(Debug)]
@@ -39,12 +47,18 @@ pub(crate) struct ShardConfig {
     pub(crate) epoch: Epoch,
     /// Which of the head logs of this run is its own.
     pub(crate) own_log: u16,
+    /// The same, as every run calls it.
+    pub(crate) own_log_id: LogId,
+    /// A head log was lost before this tenure began: what an Express stream holds of an earlier one ends in a gap.
+    pub(crate) loss_epoch: Epoch,
     /// Batches a session may have in flight.
     pub(crate) append_window: u32,
     /// Bytes of the ring.
     pub(crate) ring_bytes_max: usize,
     /// Bytes of batches that may be held back.
     pub(crate) held_bytes_max: usize,
+    /// Streams in memory: with more, those leave that nobody uses and that the index has.
+    pub(crate) rows_max: usize,
 }
 
 /// One shard.
@@ -54,8 +68,19 @@ pub(crate) struct Shard {
     pub(super) streams: Streams,
     pub(super) sessions: Sessions,
     pub(super) readers: Readers,
+    /// What waits for the head log.
     pub(super) pending: PendingQueue,
+    /// The newest of the head log.
     pub(super) ring: Ring,
+    pub(super) standard: StandardLane,
+    pub(super) settled: Settled,
+    pub(super) names: Names,
+    pub(super) retention: Retention,
+    pub(super) idle: Idle,
+    /// What the answer stands on that is judged on a name at which there is nothing.
+    pub(super) named: Entered,
+    /// Readers that control's queue had no room for.
+    pub(super) unasked: Vec<u64>,
     /// The clocks of this turn.
     pub(super) now: Now,
     /// Connections with an open ack frame.
@@ -70,10 +95,8 @@ pub(crate) struct Shard {
     pub(super) held_bytes: usize,
     /// Rows whose live state waits to be forgotten.
     pub(super) cooling: VecDeque<(Duration, u32, StreamId)>,
-    /// The last entry that made or deleted a stream.
-    pub(super) names_lsn: Lsn,
     table: Arc<BucketTable>,
-    names: HashMap<BucketId, BucketName>,
+    bucket_names: HashMap<BucketId, BucketName>,
     frozen: Vec<BucketId>,
     pub(super) counts: Counts,
 }
@@ -95,6 +118,10 @@ pub(crate) struct Counts {
     pub(crate) ring_hits: u64,
     /// Reads that went to the disk.
     pub(crate) fetches: u64,
+    /// Reads that control was asked for.
+    pub(crate) history_reads: u64,
+    /// Streams that the index was asked for.
+    pub(crate) loads: u64,
 }
 
 impl Counts {
@@ -110,10 +137,19 @@ impl Shard {
     /// A shard with the streams that recovery found for it.
     pub(crate) fn new(config: ShardConfig, streams: Streams) -> Self {
         let ring = Ring::new(config.ring_bytes_max);
-        Self {
+        let standard = StandardLane::new(config.ring_bytes_max + config.held_bytes_max);
+        let settled = Settled::new(streams.ends());
+        let mut shard = Self {
             config,
             streams,
             ring,
+            standard,
+            settled,
+            names: Names::default(),
+            retention: Retention::default(),
+            idle: Idle::default(),
+            named: Entered::Nothing,
+            unasked: Vec::new(),
             sessions: Sessions::default(),
             readers: Readers::default(),
             pending: VecDeque::new(),
@@ -125,12 +161,13 @@ impl Shard {
             throttled_until: None,
             held_bytes: 0,
             cooling: VecDeque::new(),
-            names_lsn: Lsn::ZERO,
             table: Arc::default(),
-            names: HashMap::new(),
+            bucket_names: HashMap::new(),
             frozen: Vec::new(),
             counts: Counts::default(),
-        }
+        };
+        shard.rest_all();
+        shard
     }
 
     /// The shard that owns a stream.
@@ -157,7 +194,12 @@ impl Shard {
     }
 
     pub(super) fn bucket_name(&self, bucket: BucketId) -> Option<BucketName> {
-        self.names.get(&bucket).cloned()
+        self.bucket_names.get(&bucket).cloned()
+    }
+
+    /// Whether the index knew no stream of a bucket when this run began.
+    pub(super) fn is_fresh(&self, bucket: BucketId) -> bool {
+        self.table.fresh.contains(&bucket)
     }
 
     /// Whether no stream may be made in a bucket now.
@@ -167,46 +209,61 @@ impl Shard {
 
     /// Control has something for this shard; what is the shell's is ignored here.
     pub(crate) fn on_control(&mut self, message: ToShard, world: &mut impl World) {
-        let shard = self.config.shard;
-        let answer = match message {
-            ToShard::Buckets(table) => {
-                if table.version >= self.table.version {
-                    self.frozen.clear();
-                    self.names = table.buckets.iter().map(|(name, bucket)| (bucket.id, name.clone())).collect();
-                    self.table = table;
-                }
-                ToControl::TableConfirmed { shard, version: self.table.version }
+        self.now = world.now();
+        match message {
+            ToShard::Buckets(table) => self.on_table(table, world),
+            ToShard::Freeze { bucket } => self.freeze(bucket, world),
+            ToShard::Committed { standard } => self.on_committed(standard, world),
+            ToShard::Applied { standard } => self.on_applied(standard),
+            ToShard::Stall { why } => self.on_stall(why),
+            ToShard::Loaded { ticket, result } => self.on_loaded(ticket, result, world),
+            ToShard::History { ticket, result } => self.on_history(ticket, result, world),
+            ToShard::TrimTo { bucket, key, stream_id, to } => {
+                self.on_trim_wanted(TrimWanted { bucket, key, stream_id, to }, world);
             }
-            ToShard::Freeze { bucket } => {
-                if !self.frozen.contains(&bucket) {
-                    self.frozen.push(bucket);
-                }
-                ToControl::Frozen {
-                    shard,
-                    bucket,
-                    streams: self.streams.count(bucket) as u64,
-                    standard: Lsn::ZERO,
-                    express: (LogId::default(), Lsn::ZERO),
-                }
-            }
-            ToShard::Committed { .. }
-            | ToShard::Applied { .. }
-            | ToShard::Settled { .. }
-            | ToShard::Stall { .. }
-            | ToShard::Loaded { .. }
-            | ToShard::History { .. }
-            | ToShard::Listed { .. }
-            | ToShard::TrimTo { .. }
-            | ToShard::Counters(_) => return,
-            ToShard::BucketReply { .. } | ToShard::Drain => return,
-        };
-        // Control's queue holds a message of each kind for each shard, so it has room.
-        if world.to_control(answer).is_err() {
-            tracing::error!(%shard, "control takes no more messages: a bucket verb will time out");
+            // The shell knows where in the log that is, and calls `on_log_settled`.
+            ToShard::Settled { .. } => {}
+            ToShard::BucketReply { .. } | ToShard::Listed { .. } | ToShard::Counters(_) | ToShard::Drain => {}
         }
     }
 
-    /// This shard's part of a list: streams of a bucket after a key, in key order.
+    fn on_table(&mut self, table: Arc<BucketTable>, world: &mut impl World) {
+        if table.version >= self.table.version {
+            self.frozen.clear();
+            self.bucket_names = table.buckets.iter().map(|(name, bucket)| (bucket.id, name.clone())).collect();
+            self.table = table;
+        }
+        self.tell(ToControl::TableConfirmed { shard: self.config.shard, version: self.table.version }, world);
+    }
+
+    fn freeze(&mut self, bucket: BucketId, world: &mut impl World) {
+        if !self.frozen.contains(&bucket) {
+            self.frozen.push(bucket);
+        }
+        let frozen = ToControl::Frozen {
+            shard: self.config.shard,
+            bucket,
+            streams: self.streams.count(bucket) as u64,
+            standard: self.standard.assigned(),
+            express: (self.config.own_log_id, world.assigned_lsn()),
+        };
+        self.tell(frozen, world);
+    }
+
+    fn tell(&self, message: ToControl, world: &mut impl World) {
+        // Control's queue holds a message of each kind for each shard, so it has room.
+        if world.to_control(message).is_err() {
+            tracing::error!(shard = %self.config.shard, "control takes no more messages: a bucket verb will time out");
+        }
+    }
+
+    /// The streams of a bucket at keys after `after` that are deleted, though the index may still list them; in key order.
+    #[cfg_attr(not(test), expect(dead_code, reason = "the shell lists from shards alone"))]
+    pub(crate) fn deleted(&self, bucket: BucketId, after: &str) -> impl Iterator<Item = (&str, StreamId)> {
+        self.streams.buried_after(bucket, after)
+    }
+
+    /// This shard's part of a list: streams of a bucket after a key, in key order, as far as they are in memory.
     pub(crate) fn list(&self, bucket: BucketId, after: &str, limit: usize) -> Vec<StreamInfo> {
         self.streams
             .after(bucket, after)
@@ -224,10 +281,11 @@ impl Shard {
         payload: &[u8],
         world: &mut impl World,
     ) -> Flow {
-        if self.is_behind() {
+        if self.is_behind() || self.standard.is_behind() {
             return Flow::Blocked;
         }
         self.now = world.now();
+        self.named = Entered::Nothing;
         let to = To::Call { conn, correlation };
         let result = match request {
             Request::StreamCreate(create) => self.create(to, &create, world),
@@ -268,7 +326,8 @@ impl Shard {
     /// Refuses a call that was judged on which names there are.
     fn refuse_named(&mut self, to: To, refusal: Refusal, world: &mut impl World) {
         let answering = super::commit::Answering::Refuse(refusal, super::commit::Tail::Without);
-        self.answer_at(self.names_lsn, NO_ROW, (to, answering), world);
+        let after = self.take_named();
+        self.answer_at(after, NO_ROW, (to, answering), world);
     }
 
     /// A connection is gone: its sessions give their roles up, its subscriptions end.
@@ -287,7 +346,9 @@ impl Shard {
     /// When [`Shard::on_timer`] is due next, if it is.
     pub(crate) fn next_timer(&self) -> Option<Duration> {
         let cooling = self.cooling.front().map(|(at, ..)| *at);
-        [self.throttled_until, cooling].into_iter().flatten().min()
+        let unasked = (!self.unasked.is_empty()).then(|| self.now.mono + ASK_AGAIN_AFTER);
+        let due = [self.throttled_until, cooling, self.eviction_due(), self.trims_due(), unasked];
+        due.into_iter().flatten().min()
     }
 
     /// Time has passed.
@@ -307,6 +368,10 @@ impl Shard {
             self.holding.extend(rows);
             self.release_held(world);
         }
+        if self.trims_due().is_some_and(|due| due <= self.now.mono) {
+            self.trim_wanted(world);
+        }
+        self.evict();
         self.close_acks(world);
     }
 
@@ -321,7 +386,8 @@ impl Shard {
 
     /// Whether nobody waits for anything that this shard will do by itself.
     pub(crate) fn is_idle(&self) -> bool {
-        self.pending.is_empty() && self.held_bytes == 0 && self.readers.pages() == 0
+        let nothing_waits = self.pending.is_empty() && self.standard.pending.is_empty();
+        nothing_waits && self.held_bytes == 0 && self.readers.pages() == 0
     }
 
     /// What the shard counts, by name.
@@ -332,6 +398,8 @@ impl Shard {
             ("sessions", self.sessions.len() as u64),
             ("subscriptions", self.readers.subscriptions() as u64),
             ("pending_answers", self.pending.len() as u64),
+            ("pending_standard_answers", self.standard.pending.len() as u64),
+            ("standard_unapplied_bytes", self.standard.unapplied_bytes() as u64),
             ("held_bytes", self.held_bytes as u64),
             ("batches_total", counts.batches),
             ("records_total", counts.records),
@@ -340,6 +408,8 @@ impl Shard {
             ("batches_deduped_total", counts.deduped),
             ("reads_from_memory_total", counts.ring_hits),
             ("reads_from_disk_total", counts.fetches),
+            ("reads_from_store_total", counts.history_reads),
+            ("streams_loaded_total", counts.loads),
         ]);
     }
 }

@@ -1,6 +1,8 @@
-//! A piece of a head log: which batches of a stream lie in it, and how much of them a reader takes.
+//! A piece of a head log or of the store: which batches of a stream lie in it, and how much of them a reader takes.
 
-use smallvec::SmallVec;
+use std::fmt;
+
+use smallvec::{SmallVec, smallvec};
 use wire::batch::VerifiedBatch;
 use wire::entry::{BatchHead, ENTRY_BYTES_MAX, Entry};
 use wire::hot::RECORDS_HEAD_BYTES;
@@ -31,15 +33,32 @@ pub(crate) struct Cursor {
     pub(crate) is_full: bool,
 }
 
-/// Bytes of a head log, and where they lie in it.
+/// Where a span lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lies {
+    /// In a head log, or in the ring, beside entries of other streams.
+    Log {
+        /// Which of the head logs of this run.
+        log: u16,
+        /// The segment.
+        segment: SegmentId,
+        /// The first byte.
+        offset: u32,
+    },
+    /// In the store, where it holds nothing but the stream's batches and verbs.
+    Store {
+        /// Its first record.
+        first: SeqNum,
+        /// One past its last record.
+        end: SeqNum,
+    },
+}
+
+/// Entries, each behind its length, and where they lie.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Span<'a> {
-    /// Which of the head logs of this run.
-    pub(super) log: u16,
-    /// The segment.
-    pub(super) segment: SegmentId,
-    /// The first byte.
-    pub(super) offset: u32,
+    /// Where.
+    pub(super) lies: Lies,
     /// The bytes.
     pub(super) bytes: &'a [u8],
     /// Whether the batches in it were checked since they were read from anywhere.
@@ -48,11 +67,20 @@ pub(super) struct Span<'a> {
 
 /// A span that isn't what the index says it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the records at {offset} of segment {segment} are damaged: {what}")]
+#[error("the records {at} bytes into {lies} are damaged: {what}")]
 pub(super) struct Damaged {
-    segment: SegmentId,
-    offset: u32,
+    lies: Lies,
+    at: usize,
     what: String,
+}
+
+impl fmt::Display for Lies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Log { segment, offset, .. } => write!(f, "the span at {offset} of segment {segment}"),
+            Self::Store { first, end } => write!(f, "the settled records {first} to {end}"),
+        }
+    }
 }
 
 /// The batches of a row in a span, from the extent of a record on.
@@ -73,60 +101,95 @@ struct Batch<'a> {
 
 impl<'a> Batches<'a> {
     fn of(row: &Row, span: Span<'a>, from: SeqNum) -> Self {
-        let span_end = span.offset as usize + span.bytes.len();
-        let extents: SmallVec<[(usize, usize); 8]> = row.extents[row.extent_of(from)..]
-            .iter()
-            .take_while(|extent| {
-                extent.log == span.log
-                    && extent.segment == span.segment
-                    && extent.offset >= span.offset
-                    && extent.end_offset() as usize <= span_end
-            })
-            .map(|extent| ((extent.offset - span.offset) as usize, (extent.end_offset() - span.offset) as usize))
-            .collect();
+        let extents = match span.lies {
+            Lies::Log { log, segment, offset } => extents_within(row, (log, segment, offset), span.bytes.len(), from),
+            Lies::Store { .. } => smallvec![(0, span.bytes.len())],
+        };
         let at = extents.first().map_or(0, |(start, _)| *start);
         Self { span, stream_id: row.stream_id, extents, extent: 0, at }
     }
 
     fn damaged(&self, what: impl ToString) -> Damaged {
-        #[expect(clippy::cast_possible_truncation, reason = "a span lies in a segment")]
-        let offset = self.span.offset + self.at as u32;
-        Damaged { segment: self.span.segment, offset, what: what.to_string() }
+        Damaged { lies: self.span.lies, at: self.at, what: what.to_string() }
+    }
+
+    /// Where the next entry lies among the span's bytes, at most until there.
+    fn next_range(&mut self) -> Option<(usize, usize)> {
+        let (_, end) = self.extents.get(self.extent).copied()?;
+        if self.at < end {
+            return Some((self.at, end));
+        }
+        self.extent += 1;
+        let range = self.extents.get(self.extent).copied()?;
+        self.at = range.0;
+        Some(range)
     }
 
     fn next(&mut self) -> Result<Option<Batch<'a>>, Damaged> {
-        let Some((_, mut end)) = self.extents.get(self.extent).copied() else { return Ok(None) };
-        if self.at >= end {
-            self.extent += 1;
-            let Some((start, next_end)) = self.extents.get(self.extent).copied() else { return Ok(None) };
-            (self.at, end) = (start, next_end);
+        while let Some((at, end)) = self.next_range() {
+            let rest = self.span.bytes.get(at + ENTRY_PREFIX_BYTES..end).unwrap_or_default();
+            let (entry, entry_bytes) = Entry::decode(rest).map_err(|error| self.damaged(error))?;
+            let stream_id = entry.place().stream_id;
+            if stream_id != self.stream_id {
+                return Err(self.damaged(format!("records of stream {stream_id}")));
+            }
+            match (entry, self.span.lies) {
+                (Entry::Batch { head, batch, .. }, _) => {
+                    return self.batch(head, batch, &rest[..entry_bytes]).map(Some);
+                }
+                (Entry::Verb { .. }, Lies::Store { .. }) => self.at += ENTRY_PREFIX_BYTES + entry_bytes,
+                (Entry::Verb { .. }, Lies::Log { .. }) => {
+                    return Err(self.damaged("a verb where records should be"));
+                }
+            }
         }
-        let rest = self.span.bytes.get(self.at + ENTRY_PREFIX_BYTES..end).unwrap_or_default();
-        let (entry, entry_bytes) = Entry::decode(rest).map_err(|error| self.damaged(error))?;
-        let Entry::Batch { head, batch, .. } = entry else {
-            return Err(self.damaged("a verb where records should be"));
-        };
-        if head.place.stream_id != self.stream_id {
-            return Err(self.damaged(format!("records of stream {}", head.place.stream_id)));
-        }
+        Ok(None)
+    }
+
+    fn batch(&mut self, head: BatchHead, batch: &'a [u8], entry: &'a [u8]) -> Result<Batch<'a>, Damaged> {
         let batch = if self.span.is_checked {
             VerifiedBatch::summed(batch, head.batch_crc)
         } else {
             VerifiedBatch::verify(batch, head.batch_crc)
         };
         let batch = batch.map_err(|error| self.damaged(error))?;
-        self.at += ENTRY_PREFIX_BYTES + entry_bytes;
-        Ok(Some(Batch { head, batch, entry: &rest[..entry_bytes] }))
+        self.at += ENTRY_PREFIX_BYTES + entry.len();
+        Ok(Batch { head, batch, entry })
     }
+}
+
+/// The extents of a row that lie in a piece of a head log from there on, without one that is missing, as ranges of its bytes.
+fn extents_within(
+    row: &Row,
+    (log, segment, offset): (u16, SegmentId, u32),
+    span_bytes: usize,
+    from: SeqNum,
+) -> SmallVec<[(usize, usize); 8]> {
+    let span_end = offset as usize + span_bytes;
+    row.extents[row.extent_of(from)..]
+        .iter()
+        .take_while(|extent| {
+            extent.log == log
+                && extent.segment == segment
+                && extent.offset >= offset
+                && extent.end_offset() as usize <= span_end
+        })
+        .map(|extent| ((extent.offset - offset) as usize, (extent.end_offset() - offset) as usize))
+        .collect()
 }
 
 /// Gathers whole entries from a span as far as the cursor's bounds allow.
 pub(super) fn gather(row: &Row, span: Span<'_>, cursor: &mut Cursor, payload: &mut Vec<u8>) -> Result<(), Damaged> {
     let before = cursor.next;
-    let mut seen_end = None;
+    let (mut seen_end, mut is_ahead) = (None, false);
     let mut batches = Batches::of(row, span, cursor.next);
     while !cursor.is_full {
         let Some(found) = batches.next()? else { break };
+        if found.head.first >= row.tail.seq_num {
+            // In the store and in the index already, and soon told.
+            is_ahead = true;
+            break;
+        }
         seen_end = Some(found.head.end().seq_num);
         if found.head.end().seq_num <= cursor.next {
             continue;
@@ -142,14 +205,18 @@ pub(super) fn gather(row: &Row, span: Span<'_>, cursor: &mut Cursor, payload: &m
             payload.extend_from_slice(found.entry);
         }
     }
-    if cursor.next == before && !cursor.is_full {
-        if seen_end.is_some_and(|end| end <= before) {
-            let following = row.extents.get(row.extent_of(before) + 1);
-            cursor.next = following.map_or(row.tail.seq_num, |extent| extent.first);
-            return Ok(());
-        }
-        return Err(batches.damaged(format!("record {before} is not where the index says")));
+    if cursor.next > before || cursor.is_full {
+        return Ok(());
     }
+    cursor.next = match span.lies {
+        Lies::Log { .. } if seen_end.is_some_and(|end| end <= before) => {
+            row.extents.get(row.extent_of(before) + 1).map_or(row.tail.seq_num, |extent| extent.first)
+        }
+        Lies::Store { .. } if is_ahead => row.tail.seq_num,
+        Lies::Log { .. } | Lies::Store { .. } => {
+            return Err(batches.damaged(format!("record {before} is not where the index says")));
+        }
+    };
     Ok(())
 }
 

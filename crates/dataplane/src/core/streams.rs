@@ -10,12 +10,16 @@ use wire::batch::{BatchError, VerifiedBatch};
 use wire::config::StreamConfig;
 use wire::dedupe::{Answer, is_remembered};
 use wire::entry::{BatchHead, Effect, Entry, EntryError, Place, Verb};
-use wire::ids::{BucketId, Epoch, Lsn, Position, Rev, StreamId};
+use wire::ids::{BucketId, Epoch, Lsn, Position, Rev, SegmentId, StreamId};
 use wire::names::Key;
 use wire::slot::Slot;
+use wire::stream_row::StreamRow;
 
+use super::lane::Entered;
 use super::placement::Placement;
 use super::row::{CommittedBatch, Row};
+use super::settled::LogPlace;
+use super::tombstones::{Burial, Tombstone, Tombstones};
 
 /// Configurations that are kept though no row may have them.
 const CONFIGS_KEPT: usize = 64;
@@ -34,8 +38,14 @@ pub(crate) struct Streams {
     pub(super) configs: HashSet<Arc<StreamConfig>>,
     /// With so many, those that no row has any more are dropped.
     configs_max: usize,
+    /// Streams that are deleted and that the index may still have.
+    pub(super) tombstones: Tombstones,
+    /// Rows with extents in each segment of each log, at least.
+    touched: BTreeMap<(u16, SegmentId), Vec<u32>>,
     /// Only while entries are replayed.
     replayed: HashMap<StreamId, u32>,
+    /// Where the last entry replayed of each head log ends.
+    ends: Vec<LogPlace>,
 }
 
 /// An entry that can't be folded.
@@ -121,6 +131,11 @@ impl Streams {
         at.map_or(0, |at| self.counts[at])
     }
 
+    /// The bucket of a row.
+    pub(crate) fn bucket_of(&self, row: u32) -> BucketId {
+        self.bucket_id(self.rows[row as usize].bucket)
+    }
+
     fn names_of(&self, bucket: BucketId) -> Option<&BTreeMap<Arc<str>, u32>> {
         let at = self.buckets.iter().position(|known| *known == bucket)?;
         self.names.get(at)
@@ -151,6 +166,75 @@ impl Streams {
         self.names[bucket as usize].insert(key, row);
         self.counts[bucket as usize] += 1;
         row
+    }
+
+    /// Adds the row of a stream that the index knows, and answers its number: all of its records are history.
+    pub(crate) fn insert_row(&mut self, from: &StreamRow) -> u32 {
+        let at = self.insert(from.bucket, &from.key, from.stream_id, &from.config);
+        let row = &mut self.rows[at as usize];
+        row.created_at_ms = from.created_at_ms;
+        (row.epoch, row.rev) = (from.epoch, from.rev);
+        (row.tail, row.trim_point, row.bytes) = (from.tail, from.trim_point, from.bytes);
+        row.apply_token(&from.token);
+        row.dedupe = (!from.dedupe.is_empty()).then(|| Box::new(from.dedupe.clone()));
+        at
+    }
+
+    /// Notes what is left of a row that is deleted by this entry, and takes its name away.
+    pub(crate) fn bury(&mut self, row: u32, entered: Entered) {
+        let Row { bucket, key, stream_id, .. } = &self.rows[row as usize];
+        let tombstone = Tombstone { stream_id: *stream_id, entered };
+        self.tombstones.push(Burial { bucket: *bucket, key: Arc::clone(key), tombstone });
+        self.unname(row);
+    }
+
+    /// What is left of the stream that was at a name, if the index may still have it.
+    pub(crate) fn tombstone(&self, bucket: BucketId, key: &str) -> Option<Tombstone> {
+        self.tombstones.get(self.known_bucket(bucket)?, key)
+    }
+
+    /// The deleted streams of a bucket at keys after `after`, in order, as far as the index may still have them.
+    pub(crate) fn buried_after(&self, bucket: BucketId, after: &str) -> impl Iterator<Item = (&str, StreamId)> {
+        self.known_bucket(bucket).into_iter().flat_map(move |bucket| self.tombstones.after(bucket, after))
+    }
+
+    fn known_bucket(&self, bucket: BucketId) -> Option<u32> {
+        self.buckets.iter().position(|known| *known == bucket).map(number)
+    }
+
+    /// Notes that a row has an extent in a segment.
+    pub(crate) fn touch(&mut self, log: u16, segment: SegmentId, row: u32) {
+        self.touched.entry((log, segment)).or_default().push(row);
+    }
+
+    /// Takes up to so many rows that have extents in a log's segments below `first`, or had.
+    pub(crate) fn take_touched(&mut self, log: u16, first: SegmentId, rows_max: usize) -> Vec<u32> {
+        let mut taken = Vec::new();
+        while taken.len() < rows_max
+            && let Some((at, rows)) = self.touched.range_mut((log, SegmentId::ZERO)..(log, first)).next()
+        {
+            let at = *at;
+            taken.extend(rows.drain(rows.len().saturating_sub(rows_max - taken.len())..));
+            if rows.is_empty() {
+                self.touched.remove(&at);
+            }
+        }
+        taken
+    }
+
+    /// Whether there are such rows.
+    pub(crate) fn is_touched(&self, log: u16, first: SegmentId) -> bool {
+        self.touched.range((log, SegmentId::ZERO)..(log, first)).next().is_some()
+    }
+
+    /// Where the last entry of each head log ended that recovery found.
+    pub(crate) fn ends(&self) -> &[LogPlace] {
+        &self.ends
+    }
+
+    /// Every row.
+    pub(crate) fn rows_mut(&mut self) -> impl Iterator<Item = (u32, &mut Row)> {
+        self.rows.iter_mut().map(|(at, row)| (number(at), row))
     }
 
     /// Takes a row's name away; the row stays until [`Streams::remove`].
@@ -200,6 +284,7 @@ impl Streams {
     /// [`FoldError`]; the entry is not applied, and the stream is not to be written.
     pub(crate) fn replay(&mut self, log: u16, pos: EntryPos, bytes: &[u8]) -> Result<(), FoldError> {
         let at = |source| FoldError::Entry { segment: pos.segment.get(), offset: pos.offset, source };
+        self.note_end(log, (pos.segment, pos.offset + pos.bytes));
         let (entry, _) = Entry::decode(bytes).map_err(at)?;
         let place = entry.place();
         let Some(row) = self.replayed.get(&place.stream_id).copied() else {
@@ -214,9 +299,13 @@ impl Streams {
             return Err(FoldError::Hole { stream_id, applied: row_state.rev, rev, epoch });
         }
         (row_state.rev, row_state.epoch) = (place.rev, place.slot_epoch);
+        row_state.entered = Entered::Before;
         match entry {
             Entry::Batch { head, batch, effect } => {
-                replay_batch(row_state, log, pos, (&head, batch))?;
+                let is_first = replay_batch(row_state, log, pos, (&head, batch))?;
+                if is_first {
+                    self.touched.entry((log, pos.segment)).or_default().push(row);
+                }
                 if let Some(effect) = effect {
                     apply_effect(row_state, &effect);
                 }
@@ -224,6 +313,21 @@ impl Streams {
             Entry::Verb { verb, .. } => self.replay_verb(row, &verb),
         }
         Ok(())
+    }
+
+    fn note_end(&mut self, log: u16, end: LogPlace) {
+        let at = usize::from(log);
+        if self.ends.len() <= at {
+            self.ends.resize(at + 1, LogPlace::default());
+        }
+        self.ends[at] = self.ends[at].max(end);
+    }
+
+    /// Adds the row of a stream that the index knows, so that the entries after it may be replayed.
+    #[cfg_attr(not(test), expect(dead_code, reason = "recovery does not ask the index yet"))]
+    pub(crate) fn replay_row(&mut self, from: &StreamRow) {
+        let row = self.insert_row(from);
+        self.replayed.insert(from.stream_id, row);
     }
 
     fn replay_create(&mut self, entry: &Entry<'_>) -> Result<(), FoldError> {
@@ -234,6 +338,7 @@ impl Streams {
         let row = self.insert(*bucket, key, stream_id, config);
         let state = &mut self.rows[row as usize];
         (state.rev, state.epoch, state.created_at_ms) = (rev, slot_epoch, *created_at_ms);
+        state.entered = Entered::Before;
         self.replayed.insert(stream_id, row);
         Ok(())
     }
@@ -242,7 +347,7 @@ impl Streams {
         match verb {
             Verb::Delete => {
                 let stream_id = self.rows[row as usize].stream_id;
-                self.unname(row);
+                self.bury(row, Entered::Before);
                 self.remove(row);
                 // The id stays known, so that a second copy of its entries is not taken for a stream never made.
                 self.replayed.insert(stream_id, GONE);
@@ -253,7 +358,7 @@ impl Streams {
             }
             Verb::Fence { token } => self.rows[row as usize].apply_token(token),
             Verb::Trim { to } => self.rows[row as usize].apply_trim(*to),
-            Verb::Gap { to, .. } => self.rows[row as usize].apply_gap(*to),
+            Verb::Gap { from, to } => self.rows[row as usize].apply_gap(*from, *to),
             Verb::Create { .. } => {}
         }
     }
@@ -264,18 +369,36 @@ impl Streams {
             self.replayed = HashMap::new();
             return vec![self];
         }
-        let mut parts: Vec<Self> = (0..placement.shards()).map(|_| Self::new()).collect();
+        let empty = || Self { ends: self.ends.clone(), ..Self::default() };
+        let mut parts: Vec<Self> = (0..placement.shards()).map(|_| empty()).collect();
         for (_, mut row) in self.rows {
             let bucket = self.buckets[row.bucket as usize];
             let part = &mut parts[usize::from(placement.shard(row.slot).get())];
             row.bucket = part.bucket_number(bucket);
             row.config = part.share(&row.config);
-            let (bucket, key) = (row.bucket as usize, Arc::clone(&row.key));
-            let row = number(part.rows.insert(row));
-            part.names[bucket].insert(key, row);
-            part.counts[bucket] += 1;
+            part.adopt(row);
+        }
+        for burial in self.tombstones.into_burials() {
+            let bucket = self.buckets[burial.bucket as usize];
+            let Ok(key) = Key::new(&burial.key) else { unreachable!("a key that was checked") };
+            let part = &mut parts[usize::from(placement.shard(Slot::of(bucket, &key)).get())];
+            let bucket = part.bucket_number(bucket);
+            part.tombstones.push(Burial { bucket, ..burial });
         }
         parts
+    }
+
+    /// Takes in a row whose bucket and configuration are this one's.
+    fn adopt(&mut self, row: Row) {
+        let (bucket, key) = (row.bucket as usize, Arc::clone(&row.key));
+        let mut segments: Vec<_> = row.extents.iter().map(|extent| (extent.log, extent.segment)).collect();
+        segments.dedup();
+        let row = number(self.rows.insert(row));
+        self.names[bucket].insert(key, row);
+        self.counts[bucket] += 1;
+        for (log, segment) in segments {
+            self.touch(log, segment, row);
+        }
     }
 }
 
@@ -291,12 +414,14 @@ pub(crate) fn apply_effect(row: &mut Row, effect: &Effect) {
     }
 }
 
-fn replay_batch(row: &mut Row, log: u16, pos: EntryPos, (head, batch): (&BatchHead, &[u8])) -> Result<(), FoldError> {
+/// True when it is the first one of the row in its segment.
+fn replay_batch(row: &mut Row, log: u16, pos: EntryPos, (head, batch): (&BatchHead, &[u8])) -> Result<bool, FoldError> {
     let at = |source| FoldError::Batch { segment: pos.segment.get(), offset: pos.offset, source };
     let batch = VerifiedBatch::summed(batch, head.batch_crc).map_err(at)?;
     let first_ms = head.stamping.effective(batch.stamp(0), head.stamping.previous_ms);
     let start = Position::new(head.first, first_ms);
-    row.apply_batch(&CommittedBatch { start, end: head.end(), content_bytes: batch.content_bytes(), log, pos });
+    let committed = CommittedBatch { start, end: head.end(), content_bytes: batch.content_bytes(), log, pos };
+    let is_first = row.apply_batch(&committed);
     if is_remembered(head.numbered) {
         let answer = Answer {
             no: head.numbered.no,
@@ -308,5 +433,5 @@ fn replay_batch(row: &mut Row, log: u16, pos: EntryPos, (head, batch): (&BatchHe
         };
         row.dedupe.get_or_insert_default().note(head.numbered, answer);
     }
-    Ok(())
+    Ok(is_first)
 }

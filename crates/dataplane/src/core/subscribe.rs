@@ -67,6 +67,11 @@ impl Subscription {
         self.cursor.next
     }
 
+    /// Goes on at a later record.
+    pub(super) fn cross(&mut self, next: SeqNum) {
+        self.cursor.next = next;
+    }
+
     /// Takes what it may from a span.
     pub(super) fn gather(&mut self, row: &Row, span: Span<'_>) -> Result<(), Damaged> {
         gather(row, span, &mut self.cursor, &mut self.payload)
@@ -100,13 +105,11 @@ impl Shard {
             let message = format!("this connection has {CONN_SUBSCRIPTIONS_MAX} subscriptions, which is its bound");
             return Err(Refusal::new(Reason::ResourceExhausted, message));
         }
-        let row = match subscribe.resume {
-            Some(_) => self.find(&subscribe.address)?,
-            None => match self.find_or_create(&subscribe.address, |it| it.create_stream_on_read, world)? {
-                Some(row) => row,
-                None => return Ok(Flow::Blocked),
-            },
+        let found = match subscribe.resume {
+            Some(_) => self.find(&subscribe.address, world)?,
+            None => self.find_or_create(&subscribe.address, |it| it.create_stream_on_read, world)?,
         };
+        let Some(row) = found else { return Ok(Flow::Blocked) };
         let Some(stream_id) = self.streams.row(row).map(|state| state.stream_id) else {
             return Err(deleted_meanwhile());
         };
@@ -157,7 +160,7 @@ impl Shard {
             let Some(state) = self.readers.jobs.get_mut(job as usize) else { return };
             let (conn, at) = (state.conn, state.row);
             let Work::Subscription(subscription) = &mut state.work else { return };
-            if state.fetching.is_some() {
+            if state.waits.is_some() {
                 return;
             }
             let Some(row) = self.streams.row_mut(at).filter(|row| row.stream_id == state.stream_id) else {

@@ -1,8 +1,13 @@
 //! What a shard decides, told as sentences over a world whose log is a vector and whose disk obeys the test.
 
+mod store;
 mod world;
 
 mod appends;
+mod history;
+mod lanes;
+mod loads;
+mod moves;
 mod reads;
 mod sessions;
 mod verbs;

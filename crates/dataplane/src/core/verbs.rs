@@ -1,30 +1,40 @@
-//! What is done to a stream besides appending and reading: make, open, fence, trim, change, delete.
+//! What is done to a stream besides appending and reading: make, open, fence, trim, delete.
 
-use std::sync::Arc;
-
-use express_log::{NoRoom, RoomClass};
-use wire::bucket::Bucket;
-use wire::config::{ConfigPatch, ProducerPolicy};
+use express_log::RoomClass;
+use wire::config::ProducerPolicy;
 use wire::entry::{Place, Verb};
-use wire::ids::{Position, SeqNum, StreamId};
-use wire::message::{Fence, Open, StreamCreate, StreamReconfigure, Tail as TailAnswer};
+use wire::handoff::ParcelItem;
+use wire::ids::{Position, SeqNum};
+use wire::message::{Fence, Open, StreamCreate, Tail as TailAnswer};
 use wire::names::{Address, FencingToken};
 use wire::reason::Reason;
 use wire::refusal::Refusal;
 
-use super::append::{append_bytes, live_of, no_room};
+use super::append::{append_bytes, live_of};
 use super::commit::{Answering, Applying, NO_ROW, Tail, To};
-use super::judge::{judge_class, judge_presented, writer_held};
+use super::judge::{judge_presented, writer_held};
+use super::lane::{Entered, Lane, Shut};
+use super::names::Named;
+use super::row::Row;
 use super::session::{Phase, SESSIONS_MAX, Session};
 use super::shard::Shard;
 use super::world::{ConnId, Flow, World};
 
 /// A verb on its way in: to which row, what it does once durable, and who is answered what.
-struct Entering {
-    row: u32,
-    verb: Verb,
-    applying: Applying,
-    answer: Option<(To, Answering)>,
+pub(super) struct Entering {
+    pub(super) row: u32,
+    pub(super) verb: Verb,
+    pub(super) applying: Applying,
+    pub(super) answer: Option<(To, Answering)>,
+    /// It moves the stream from one lane to the other.
+    pub(super) moves: bool,
+}
+
+impl Entering {
+    /// A verb that nobody is answered for.
+    pub(super) fn new(row: u32, verb: Verb, applying: Applying) -> Self {
+        Self { row, verb, applying, answer: None, moves: false }
+    }
 }
 
 /// The refusal of a stream that is gone.
@@ -32,102 +42,58 @@ pub(super) fn deleted_meanwhile() -> Refusal {
     Refusal::new(Reason::NotFound, "the stream was deleted")
 }
 
-fn handed_off() -> Refusal {
-    Refusal::new(Reason::Unavailable, "the stream was handed off to a new configuration: open it again")
-}
-
-fn no_stream(address: &Address) -> Refusal {
-    Refusal::new(Reason::NotFound, format!("there is no stream '{address}'"))
-}
-
 impl Shard {
-    /// The row of a stream that must be there.
-    pub(super) fn find(&self, address: &Address) -> Result<u32, Refusal> {
-        let bucket = self.bucket_of(&address.bucket)?;
-        self.streams.find(bucket.id, address.key.as_str()).ok_or_else(|| no_stream(address))
-    }
-
-    /// The row of a stream, made if its bucket says that this use makes one; `None` when the log is in the way.
-    pub(super) fn find_or_create(
+    /// Has a verb enter its stream's lane, and queues what it does.
+    pub(super) fn enter(
         &mut self,
-        address: &Address,
-        makes: fn(&Bucket) -> bool,
+        entering: Entering,
+        class: RoomClass,
         world: &mut impl World,
-    ) -> Result<Option<u32>, Refusal> {
-        let bucket = self.bucket_of(&address.bucket)?;
-        if let Some(row) = self.streams.find(bucket.id, address.key.as_str()) {
-            return Ok(Some(row));
+    ) -> Result<Flow, Refusal> {
+        let Entering { row, verb, applying, answer, moves } = entering;
+        let (slot_epoch, now) = (self.config.epoch, self.now.mono);
+        let Some(state) = self.streams.row(row) else { return Err(deleted_meanwhile()) };
+        let live = state.live.as_deref();
+        if !moves && live.is_some_and(|live| live.held_for_move(now).is_some()) {
+            return Ok(Flow::Blocked);
         }
-        if !makes(&bucket) {
-            return Err(no_stream(address));
-        }
-        self.make(&bucket, address, &ConfigPatch::default(), world)
-    }
-
-    /// Makes a stream; its creation is in the log, but not durable yet.
-    fn make(
-        &mut self,
-        bucket: &Bucket,
-        address: &Address,
-        patch: &ConfigPatch,
-        world: &mut impl World,
-    ) -> Result<Option<u32>, Refusal> {
-        if self.is_frozen(bucket) {
-            let message = format!("bucket '{}' is being deleted", bucket.name);
-            return Err(Refusal::new(Reason::FailedPrecondition, message));
-        }
-        let config = patch.fill(&bucket.defaults);
-        config.check()?;
-        judge_class(config.class)?;
-        let wall_ms = self.now.wall_ms;
-        let stream_id = StreamId::mint(u64::try_from(wall_ms).unwrap_or(0), world.random());
-        let key = address.key.clone();
-        let verb = Verb::Create { bucket: bucket.id, key, config, created_at_ms: wall_ms };
-        let row = self.streams.insert(bucket.id, &address.key, stream_id, &config);
-        if let Some(state) = self.streams.row_mut(row) {
-            state.created_at_ms = wall_ms;
-        }
-        let entering = Entering { row, verb, applying: Applying::Create, answer: None };
-        let entered = self.enter(entering, RoomClass::Data, world);
-        match entered {
-            Ok(Flow::Done) => {
-                self.names_lsn = world.assigned_lsn();
-                Ok(Some(row))
-            }
-            Ok(Flow::Blocked) | Err(_) => {
-                self.streams.unname(row);
-                self.streams.remove(row);
-                entered.map(|_| None)
-            }
-        }
-    }
-
-    /// Appends a verb's entry and queues what it does.
-    fn enter(&mut self, entering: Entering, class: RoomClass, world: &mut impl World) -> Result<Flow, Refusal> {
-        let Entering { row, verb, applying, answer } = entering;
-        let slot_epoch = self.config.epoch;
-        let Some(state) = self.streams.row_mut(row) else { return Err(deleted_meanwhile()) };
+        let lane = match live.map_or(state.config.class, |live| live.config.class) {
+            _ if moves => Lane::Standard,
+            class => Lane::from(class),
+        };
         let (stream_id, slot) = (state.stream_id, state.slot);
-        let rev = state.live.as_ref().map_or(state.rev, |live| live.rev).next();
+        let rev = live.map_or(state.rev, |live| live.rev).next();
         let entry = verb.encode(Place { stream_id, slot, slot_epoch, rev });
-        match world.room(entry.len(), class) {
+        match self.room(lane, entry.len(), class, world) {
             Ok(()) => {}
-            Err(NoRoom::Busy) => return Ok(Flow::Blocked),
-            Err(full) => return Err(no_room(&full)),
+            Err(Shut::Busy) => return Ok(Flow::Blocked),
+            Err(Shut::Refused(refusal)) => return Err(refusal),
         }
+        let (lsn, _) = match lane {
+            Lane::Express => append_bytes(world, &mut self.ring, &entry),
+            Lane::Standard => {
+                let bytes = u32::try_from(entry.len()).unwrap_or_else(|_| unreachable!("a verb is short"));
+                let item = ParcelItem { slot, stream_id, bytes, content_bytes: 0, first_ms: 0 };
+                self.standard.append(item, |out| out.copy_from_slice(&entry))
+            }
+        };
+        let Some(state) = self.streams.row_mut(row) else { return Err(deleted_meanwhile()) };
         let live = live_of(state);
-        let (lsn, _) = append_bytes(world, &mut self.ring, &entry);
         live.rev = rev;
-        live.last_lsn = lsn;
+        (live.lane, live.last_lsn) = (lane, lsn);
         live.in_flight += 1;
-        self.queue(lsn, row, applying, answer);
+        self.queue((lane, lsn), row, applying, answer);
         Ok(Flow::Done)
     }
 
     /// Create a stream.
     pub(super) fn create(&mut self, to: To, create: &StreamCreate, world: &mut impl World) -> Result<Flow, Refusal> {
         let bucket = self.bucket_of(&create.address.bucket)?;
-        if let Some(row) = self.streams.find(bucket.id, create.address.key.as_str()) {
+        let named = self.look_up(bucket.id, &create.address.key, world)?;
+        if named == Named::Unknown {
+            return Ok(Flow::Blocked);
+        }
+        if let Named::Row(row) = named {
             let message = format!("there is a stream '{}' already", create.address);
             let refusal = Refusal::new(Reason::AlreadyExists, message);
             self.answer_after(row, to, Answering::Refuse(refusal, Tail::Without), world);
@@ -142,21 +108,21 @@ impl Shard {
 
     /// Look at a stream.
     pub(super) fn get(&mut self, to: To, address: &Address, world: &mut impl World) -> Result<Flow, Refusal> {
-        let row = self.find(address)?;
+        let Some(row) = self.find(address, world)? else { return Ok(Flow::Blocked) };
         self.answer_after(row, to, Answering::Info, world);
         Ok(Flow::Done)
     }
 
     /// The installed token.
     pub(super) fn get_token(&mut self, to: To, address: &Address, world: &mut impl World) -> Result<Flow, Refusal> {
-        let row = self.find(address)?;
+        let Some(row) = self.find(address, world)? else { return Ok(Flow::Blocked) };
         self.answer_after(row, to, Answering::Token, world);
         Ok(Flow::Done)
     }
 
     /// The committed tail, which every ack before this has moved already.
     pub(super) fn check_tail(&mut self, to: To, address: &Address, world: &mut impl World) -> Result<Flow, Refusal> {
-        let row = self.find(address)?;
+        let Some(row) = self.find(address, world)? else { return Ok(Flow::Blocked) };
         let (Some(state), To::Call { conn, correlation }) = (self.streams.row(row), to) else {
             return Err(deleted_meanwhile());
         };
@@ -171,60 +137,25 @@ impl Shard {
         Ok(Flow::Done)
     }
 
-    /// Change a stream's configuration.
-    pub(super) fn reconfigure(
-        &mut self,
-        to: To,
-        change: &StreamReconfigure,
-        world: &mut impl World,
-    ) -> Result<Flow, Refusal> {
-        let row = self.find(&change.address)?;
-        let Some(state) = self.streams.row_mut(row) else { return Err(deleted_meanwhile()) };
-        let before = state.live.as_ref().map_or(&state.config, |live| &live.config);
-        let after = change.config.apply(before);
-        let hands_off = before.needs_hand_off(&after);
-        after.check()?;
-        if change.config.class.is_some() {
-            judge_class(after.class)?;
-        }
-        if after == **before {
-            self.answer_after(row, to, Answering::Info, world);
-            return Ok(Flow::Done);
-        }
-        let config = self.streams.share(&after);
-        let entering = Entering {
-            row,
-            verb: Verb::Reconfigure { config: after },
-            applying: Applying::Reconfigure(Arc::clone(&config)),
-            answer: Some((to, Answering::Info)),
-        };
-        if self.enter(entering, RoomClass::Control, world)? == Flow::Blocked {
-            return Ok(Flow::Blocked);
-        }
-        if let Some(state) = self.streams.row_mut(row) {
-            live_of(state).config = config;
-        }
-        if hands_off {
-            self.end_sessions(row, |_| Some(handed_off()), world);
-            self.holding.push(row);
-        }
-        Ok(Flow::Done)
-    }
-
     /// Delete a stream; deleting none is done at once.
     pub(super) fn delete(&mut self, to: To, address: &Address, world: &mut impl World) -> Result<Flow, Refusal> {
         let bucket = self.bucket_of(&address.bucket)?;
-        let Some(row) = self.streams.find(bucket.id, address.key.as_str()) else {
-            self.answer_at(self.names_lsn, NO_ROW, (to, Answering::Done), world);
-            return Ok(Flow::Done);
+        let row = match self.look_up(bucket.id, &address.key, world)? {
+            Named::Row(row) => row,
+            Named::Unknown => return Ok(Flow::Blocked),
+            Named::Nothing => {
+                let after = self.take_named();
+                self.answer_at(after, NO_ROW, (to, Answering::Done), world);
+                return Ok(Flow::Done);
+            }
         };
         let answer = Some((to, Answering::Done));
-        let entering = Entering { row, verb: Verb::Delete, applying: Applying::Delete, answer };
+        let entering = Entering { answer, ..Entering::new(row, Verb::Delete, Applying::Delete) };
         if self.enter(entering, RoomClass::Control, world)? == Flow::Blocked {
             return Ok(Flow::Blocked);
         }
-        self.names_lsn = world.assigned_lsn();
-        self.streams.unname(row);
+        let entered = self.streams.row(row).map_or(Entered::Nothing, Row::entered);
+        self.streams.bury(row, entered);
         if let Some(state) = self.streams.row_mut(row) {
             live_of(state).deleted = true;
         }
@@ -253,13 +184,11 @@ impl Shard {
             let message = format!("the shard has {SESSIONS_MAX} sessions open, which is its bound");
             return Err(Refusal::new(Reason::ResourceExhausted, message));
         }
-        let row = match open.resume {
-            Some(_) => self.find(&open.address)?,
-            None => match self.find_or_create(&open.address, |bucket| bucket.create_stream_on_append, world)? {
-                Some(row) => row,
-                None => return Ok(Flow::Blocked),
-            },
+        let found = match open.resume {
+            Some(_) => self.find(&open.address, world)?,
+            None => self.find_or_create(&open.address, |bucket| bucket.create_stream_on_append, world)?,
         };
+        let Some(row) = found else { return Ok(Flow::Blocked) };
         if let Err(refusal) = self.judge_open(row, &open) {
             self.answer_after(row, to, Answering::Refuse(refusal, Tail::Without), world);
             return Ok(Flow::Done);
@@ -423,7 +352,7 @@ impl Shard {
 
     /// Install, rotate or clear the fencing token.
     pub(super) fn fence(&mut self, to: To, fence: Fence, world: &mut impl World) -> Result<Flow, Refusal> {
-        let row = self.find(&fence.address)?;
+        let Some(row) = self.find(&fence.address, world)? else { return Ok(Flow::Blocked) };
         let Some(state) = self.streams.row_mut(row) else { return Err(deleted_meanwhile()) };
         let live = live_of(state);
         let boundary = Position::new(live.next, live.last_ms);
@@ -432,12 +361,7 @@ impl Shard {
             return Ok(Flow::Done);
         }
         let token = fence.fencing_token;
-        let entering = Entering {
-            row,
-            verb: Verb::Fence { token: token.clone() },
-            applying: Applying::Fence(token.clone()),
-            answer: None,
-        };
+        let entering = Entering::new(row, Verb::Fence { token: token.clone() }, Applying::Fence(token.clone()));
         if self.enter(entering, RoomClass::Control, world)? == Flow::Blocked {
             return Ok(Flow::Blocked);
         }
@@ -478,12 +402,8 @@ impl Shard {
             self.answer_after(row, to, Answering::Trimmed, world);
             return Ok(Flow::Done);
         }
-        let entering = Entering {
-            row,
-            verb: Verb::Trim { to: seq_num },
-            applying: Applying::Trim(seq_num),
-            answer: Some((to, Answering::Trimmed)),
-        };
+        let answer = Some((to, Answering::Trimmed));
+        let entering = Entering { answer, ..Entering::new(row, Verb::Trim { to: seq_num }, Applying::Trim(seq_num)) };
         if self.enter(entering, RoomClass::Control, world)? == Flow::Blocked {
             return Ok(Flow::Blocked);
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use express_log::{EntryPos, NoRoom, RoomClass};
-use wire::handoff::{Full, ToControl};
+use wire::handoff::{Full, Parcel, ToControl};
 use wire::ids::{Lsn, SegmentId, ShardId};
 
 use super::outbox::OutBuffer;
@@ -34,7 +34,7 @@ pub(crate) struct ConnId {
 pub(crate) enum Flow {
     /// It was; its answer has gone out or will.
     Done,
-    /// The log has no room or is behind for the moment: nothing was done, offer it again.
+    /// A lane has no room or is behind for the moment, or something is looked up: nothing was done, offer it again.
     Blocked,
 }
 
@@ -65,6 +65,8 @@ pub(crate) struct FetchError {
     pub(crate) bytes: u32,
     /// What the device said.
     pub(crate) message: String,
+    /// There is no such segment any more.
+    pub(crate) is_gone: bool,
 }
 
 /// What the core needs from its surroundings.
@@ -102,6 +104,9 @@ pub(crate) trait World {
 
     /// Tells control something.
     fn to_control(&mut self, message: ToControl) -> Result<(), Full>;
+
+    /// Gives control entries of the Standard lane, up to this one; they come back when its queue has no room.
+    fn hand_over(&mut self, shard: ShardId, upto: Lsn, parcel: Parcel) -> Result<(), Parcel>;
 
     /// Random bytes for an id.
     fn random(&mut self) -> [u8; 10];

@@ -1,6 +1,6 @@
 //! Making, changing, trimming, deleting, listing.
 
-use wire::config::{Class, ConfigPatch};
+use wire::config::ConfigPatch;
 use wire::handoff::{ToControl, ToShard};
 use wire::ids::{BucketId, ProducerId, SeqNum};
 use wire::message::{
@@ -53,18 +53,6 @@ fn only_a_bucket_that_says_so_makes_streams_and_check_tail_never_does() {
     assert_eq!(test.page(&Test::reading("s", Start::Last(1))).unwrap_err().reason, Reason::NotFound);
     test.table(3, []);
     assert_eq!(test.put("s", &["x"]).unwrap_err().reason, Reason::NotFound);
-}
-
-#[test]
-fn class_standard_is_refused_before_anything_changes() {
-    let mut test = Test::new();
-    let standard = ConfigPatch { class: Some(Class::Standard), ..ConfigPatch::default() };
-    assert_eq!(reason(test.call(A, &create("s", standard))), Reason::FailedPrecondition);
-    test.put("t", &["x"]).unwrap();
-    let entries = test.world.entries.len();
-    let change = StreamReconfigure { address: address("t"), config: standard };
-    assert_eq!(reason(test.call(A, &change)), Reason::FailedPrecondition);
-    assert_eq!(test.world.entries.len(), entries);
 }
 
 #[test]

@@ -10,9 +10,9 @@ use wire::bucket::{Bucket, BucketSpec};
 use wire::config::{Class, ConfigPatch};
 use wire::entry::Entry;
 use wire::frame::{self, Kind, Next};
-use wire::handoff::{BucketTable, Full, ToControl, ToShard};
+use wire::handoff::{BucketTable, Full, Parcel, ToControl, ToShard};
 use wire::hot::{self, Ack, AppendHead, RecordsHead};
-use wire::ids::{BatchNo, BucketId, Epoch, Lsn, Position, ProducerId, SegmentId, SeqNum, ShardId, StreamId};
+use wire::ids::{BatchNo, BucketId, Epoch, LogId, Lsn, Position, ProducerId, SegmentId, SeqNum, ShardId, StreamId};
 use wire::log_frame::ENTRY_PREFIX_BYTES;
 use wire::message::{
     AppendOnce, AppendRefused, Appended, Fenced, Message, Open, Opened, Read, Refused, SessionEnded, Start,
@@ -22,8 +22,9 @@ use wire::names::{Address, BucketName, FencingToken};
 use wire::reason::Reason;
 use wire::refusal::Refusal;
 
+use super::store::Store;
 use crate::core::outbox::OutBuffer;
-use crate::core::{ConnId, Fetch, Flow, Now, Placement, Request, Shard, ShardConfig, Streams, World};
+use crate::core::{ConnId, Fetch, FetchError, Flow, Now, Placement, Request, Shard, ShardConfig, Streams, World};
 
 /// The log, the clocks and the connections of a test.
 #[derive(Debug, Default)]
@@ -39,6 +40,14 @@ pub(super) struct Fake {
     /// Pages under way of each connection.
     pub(super) pages: HashMap<ConnId, u32>,
     pub(super) told: Vec<ToControl>,
+    /// Parcels of the Standard lane, up to these entries.
+    pub(super) parcels: VecDeque<(Lsn, Parcel)>,
+    /// Control's queue has no room.
+    pub(super) is_control_full: bool,
+    /// Segments of the log that were begun after the first.
+    pub(super) rolled: u64,
+    /// Segments of the log that are gone.
+    pub(super) freed: u64,
     minted: u8,
 }
 
@@ -61,7 +70,7 @@ impl World for Fake {
         self.log.resize(at + entry_bytes, 0);
         fill(&mut self.log[at..]);
         let pos = EntryPos {
-            segment: SegmentId::new(1),
+            segment: SegmentId::new(1 + self.rolled),
             offset: u32::try_from(at).unwrap(),
             bytes: u32::try_from(entry_bytes).unwrap(),
         };
@@ -99,7 +108,18 @@ impl World for Fake {
     }
 
     fn to_control(&mut self, message: ToControl) -> Result<(), Full> {
+        if self.is_control_full {
+            return Err(Full);
+        }
         self.told.push(message);
+        Ok(())
+    }
+
+    fn hand_over(&mut self, _: ShardId, upto: Lsn, parcel: Parcel) -> Result<(), Parcel> {
+        if self.is_control_full {
+            return Err(parcel);
+        }
+        self.parcels.push_back((upto, parcel));
         Ok(())
     }
 
@@ -144,6 +164,7 @@ pub(super) struct Page {
 pub(super) struct Test {
     pub(super) shard: Shard,
     pub(super) world: Fake,
+    pub(super) store: Store,
     calls: u64,
 }
 
@@ -177,15 +198,18 @@ pub(super) fn stamped(records: &[(Option<i64>, &str)]) -> (Vec<u8>, u32) {
     (out, crc)
 }
 
-fn config() -> ShardConfig {
+pub(super) fn config() -> ShardConfig {
     ShardConfig {
         shard: ShardId::ZERO,
         placement: Placement::even(1),
         epoch: Epoch::new(1),
         own_log: 0,
+        own_log_id: LogId::from_bytes([3; 16]),
+        loss_epoch: Epoch::ZERO,
         append_window: 16,
         ring_bytes_max: 0,
         held_bytes_max: 1 << 20,
+        rows_max: 1_000,
     }
 }
 
@@ -194,7 +218,7 @@ pub(super) fn bucket(defaults: ConfigPatch) -> Bucket {
     let spec = BucketSpec {
         create_stream_on_append: true,
         create_stream_on_read: true,
-        defaults: ConfigPatch { class: Some(Class::Express), ..defaults },
+        defaults: ConfigPatch { class: defaults.class.or(Some(Class::Express)), ..defaults },
         ..BucketSpec::named(BucketName::new("demo").unwrap())
     };
     Bucket::made(&spec, BucketId::from_bytes([1; 16]), 0)
@@ -207,43 +231,71 @@ impl Test {
 
     /// A shard whose bucket `demo` has these defaults.
     pub(super) fn with(defaults: ConfigPatch) -> Self {
-        Self::of(Streams::new(), Fake { wall_ms: 1_000, ..Fake::default() }, bucket(defaults))
-    }
-
-    fn of(streams: Streams, mut world: Fake, bucket: Bucket) -> Self {
-        for conn in [A, B] {
-            world.outs.insert(conn, OutBuffer::default());
-        }
-        let mut test = Self { shard: Shard::new(config(), streams), world, calls: 0 };
-        test.table(1, [bucket]);
+        let mut test = Self::of(config(), Streams::new(), Fake { wall_ms: 1_000, ..Fake::default() }, Store::default());
+        test.table(1, [bucket(defaults)]);
         test
     }
 
-    pub(super) fn table(&mut self, version: u64, buckets: impl IntoIterator<Item = Bucket>) {
-        let buckets = buckets.into_iter().map(|bucket| (bucket.name.clone(), Arc::new(bucket))).collect();
-        self.shard.on_control(
-            ToShard::Buckets(Arc::new(BucketTable { version, buckets, ..BucketTable::default() })),
-            &mut self.world,
-        );
+    /// A shard whose bucket makes Standard streams.
+    pub(super) fn standard() -> Self {
+        Self::with(ConfigPatch { class: Some(Class::Standard), ..ConfigPatch::default() })
     }
 
-    /// The same shard after a crash: only what was durable is left.
+    fn of(config: ShardConfig, streams: Streams, mut world: Fake, store: Store) -> Self {
+        for conn in [A, B] {
+            world.outs.insert(conn, OutBuffer::default());
+        }
+        Self { shard: Shard::new(config, streams), world, store, calls: 0 }
+    }
+
+    /// Serves by a table of these buckets, which were all made in this run.
+    pub(super) fn table(&mut self, version: u64, buckets: impl IntoIterator<Item = Bucket>) {
+        let buckets: Vec<Bucket> = buckets.into_iter().collect();
+        let fresh = buckets.iter().map(|bucket| bucket.id).collect();
+        self.serve_table(BucketTable { version, fresh, ..table_of(buckets) });
+    }
+
+    /// Serves by a table of these buckets, whose streams the index may know.
+    pub(super) fn old_table(&mut self, version: u64, buckets: impl IntoIterator<Item = Bucket>) {
+        self.serve_table(BucketTable { version, ..table_of(buckets) });
+    }
+
+    fn serve_table(&mut self, table: BucketTable) {
+        self.shard.on_control(ToShard::Buckets(Arc::new(table)), &mut self.world);
+    }
+
+    /// The same shard after a crash: what was durable and is not settled is left.
     pub(super) fn crashed(self) -> Self {
+        self.restarted(config())
+    }
+
+    /// The same shard after a crash, told this.
+    pub(super) fn restarted(mut self, config: ShardConfig) -> Self {
+        self.store.recover(&mut self.world);
         let mut streams = Streams::new();
+        for row in self.store.rows.values() {
+            streams.replay_row(row);
+        }
         let durable = usize::try_from(self.world.durable).unwrap();
-        for pos in &self.world.entries[..durable] {
+        for pos in self.world.entries[..durable].iter().filter(|pos| pos.segment.get() > self.world.freed) {
             let bytes = &self.world.log[pos.offset as usize..(pos.offset + pos.bytes) as usize];
             streams.replay(0, *pos, bytes).unwrap();
             streams.replay(0, *pos, bytes).unwrap();
         }
+        let parts = streams.split(&Placement::even(1));
         let world = Fake {
             entries: self.world.entries[..durable].to_vec(),
             log: self.world.log,
             durable: self.world.durable,
             wall_ms: self.world.wall_ms,
+            rolled: self.world.rolled,
+            freed: self.world.freed,
+            minted: self.world.minted,
             ..Fake::default()
         };
-        Self::of(streams, world, bucket(ConfigPatch::default()))
+        let mut test = Self::of(config, parts.into_iter().next().unwrap(), world, self.store);
+        test.old_table(1, [bucket(ConfigPatch::default())]);
+        test
     }
 
     /// Everything appended becomes durable.
@@ -277,10 +329,21 @@ impl Test {
         (flow, self.calls)
     }
 
+    /// Sends a request again and again, with an obliging control, until it is taken.
+    pub(super) fn offer<M: Message>(&mut self, conn: ConnId, message: &M, payload: &[u8]) {
+        for _ in 0..20 {
+            if self.ask_with(conn, message, payload).0 == Flow::Done {
+                return;
+            }
+            self.serve_control();
+        }
+        panic!("it is blocked");
+    }
+
     /// Sends a request, commits, and answers what the connection was told.
     pub(super) fn call<M: Message>(&mut self, conn: ConnId, message: &M) -> Vec<Told> {
-        self.ask(conn, message);
-        self.commit();
+        self.offer(conn, message, &[]);
+        self.commit_all();
         self.told(conn)
     }
 
@@ -333,8 +396,8 @@ impl Test {
     /// A one-shot of these bodies, committed.
     pub(super) fn put(&mut self, key: &str, bodies: &[&str]) -> Result<Appended, Refusal> {
         let (bytes, crc) = batch(bodies);
-        let _ = self.ask_with(A, &Self::once(key, crc), &bytes);
-        self.commit();
+        self.offer(A, &Self::once(key, crc), &bytes);
+        self.commit_all();
         match self.told(A).pop() {
             Some(Told::Appended(appended)) => Ok(appended),
             Some(Told::Refused(_, refusal)) => Err(refusal),
@@ -347,8 +410,8 @@ impl Test {
     }
 
     pub(super) fn page(&mut self, read: &Read) -> Result<Page, Refusal> {
-        self.ask(A, read);
-        self.serve_fetches();
+        self.offer(A, read, &[]);
+        self.serve_readers();
         match self.told(A).pop() {
             Some(Told::Page(page)) => Ok(page),
             Some(Told::Refused(_, refusal)) => Err(refusal),
@@ -358,8 +421,21 @@ impl Test {
 
     pub(super) fn serve_fetches(&mut self) {
         while let Some(fetch) = self.world.fetches.pop_front() {
+            if fetch.segment.get() <= self.world.freed {
+                let Fetch { segment, offset, bytes, .. } = fetch;
+                let gone = FetchError { segment, offset, bytes, message: "no such file".to_owned(), is_gone: true };
+                self.shard.on_fetched(fetch.ticket, Err(gone), &mut self.world);
+                continue;
+            }
             let bytes = self.world.log[fetch.offset as usize..(fetch.offset + fetch.bytes) as usize].to_vec();
             self.shard.on_fetched(fetch.ticket, Ok(&bytes), &mut self.world);
+        }
+    }
+
+    /// Disk and control bring what readers wait for.
+    pub(super) fn serve_readers(&mut self) {
+        while !self.world.fetches.is_empty() || self.serve_control() {
+            self.serve_fetches();
         }
     }
 
@@ -374,6 +450,11 @@ impl Test {
         }
         told
     }
+}
+
+fn table_of(buckets: impl IntoIterator<Item = Bucket>) -> BucketTable {
+    let buckets = buckets.into_iter().map(|bucket| (bucket.name.clone(), Arc::new(bucket))).collect();
+    BucketTable { buckets, ..BucketTable::default() }
 }
 
 fn decode(frame: &frame::Frame<'_>, told: &mut Vec<Told>) {

@@ -1,6 +1,6 @@
 //! A real star on a directory of its own, and a client that speaks bytes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -74,8 +74,9 @@ fn table() -> BucketTable {
     spec.create_stream_on_append = true;
     spec.defaults = ConfigPatch { class: Some(Class::Express), ..ConfigPatch::default() };
     let bucket = Arc::new(Bucket::made(&spec, BucketId::from_bytes([7; 16]), 0));
+    let fresh = BTreeSet::from([bucket.id]);
     let buckets = BTreeMap::from([(bucket.name.clone(), bucket)]);
-    BucketTable { version: 1, buckets, ..BucketTable::default() }
+    BucketTable { version: 1, buckets, fresh }
 }
 
 impl Running {

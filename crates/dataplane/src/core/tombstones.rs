@@ -1,0 +1,92 @@
+//! What is left of deleted streams, until the index knows that they are gone.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use wire::ids::StreamId;
+
+use super::lane::{Entered, Lane};
+
+/// What is left of one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tombstone {
+    /// The stream.
+    pub(crate) stream_id: StreamId,
+    /// Its delete.
+    pub(crate) entered: Entered,
+}
+
+/// One that is in line to be forgotten.
+#[derive(Debug)]
+pub(crate) struct Burial {
+    /// The number of its bucket.
+    pub(crate) bucket: u32,
+    /// Its key.
+    pub(crate) key: Arc<str>,
+    /// The rest.
+    pub(crate) tombstone: Tombstone,
+}
+
+/// The tombstones of a shard. A name has that of the last stream deleted there.
+#[derive(Debug, Default)]
+pub(crate) struct Tombstones {
+    /// By the number of their bucket.
+    by_name: Vec<BTreeMap<Arc<str>, Tombstone>>,
+    /// In the order of the head logs.
+    express: VecDeque<Burial>,
+    /// In the order of the Standard lane.
+    standard: VecDeque<Burial>,
+}
+
+impl Tombstones {
+    fn queue(&mut self, lane: Lane) -> &mut VecDeque<Burial> {
+        match lane {
+            Lane::Express => &mut self.express,
+            Lane::Standard => &mut self.standard,
+        }
+    }
+
+    /// Adds one.
+    pub(crate) fn push(&mut self, burial: Burial) {
+        let at = burial.bucket as usize;
+        if self.by_name.len() <= at {
+            self.by_name.resize_with(at + 1, BTreeMap::new);
+        }
+        self.by_name[at].insert(Arc::clone(&burial.key), burial.tombstone);
+        self.queue(burial.tombstone.entered.lane().0).push_back(burial);
+    }
+
+    /// The one at a name.
+    pub(crate) fn get(&self, bucket: u32, key: &str) -> Option<Tombstone> {
+        self.by_name.get(bucket as usize)?.get(key).copied()
+    }
+
+    /// Those of a bucket at keys after `after`, in order.
+    pub(crate) fn after(&self, bucket: u32, after: &str) -> impl Iterator<Item = (&str, StreamId)> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let from = if after.is_empty() { Unbounded } else { Excluded(after) };
+        self.by_name
+            .get(bucket as usize)
+            .into_iter()
+            .flat_map(move |names| names.range::<str, _>((from, Unbounded)))
+            .map(|(key, tombstone)| (&**key, tombstone.stream_id))
+    }
+
+    /// Forgets those of a lane, the oldest first, as long as the index has their delete.
+    pub(crate) fn forget(&mut self, lane: Lane, is_in_index: impl Fn(Entered) -> bool) {
+        while let Some(oldest) = self.queue(lane).front()
+            && is_in_index(oldest.tombstone.entered)
+        {
+            let Some(Burial { bucket, key, tombstone }) = self.queue(lane).pop_front() else { return };
+            let names = &mut self.by_name[bucket as usize];
+            if names.get(&key).is_some_and(|last| last.stream_id == tombstone.stream_id) {
+                names.remove(&key);
+            }
+        }
+    }
+
+    /// All of them, the oldest of each lane first.
+    pub(crate) fn into_burials(self) -> impl Iterator<Item = Burial> {
+        self.express.into_iter().chain(self.standard)
+    }
+}
