@@ -1,7 +1,7 @@
 //! Which segments a log gives up once their entries are held elsewhere.
 //!
 //! Segments go oldest first and whole, those of earlier epochs before those of this one, and never the one that takes
-//! frames. A segment is given up in two steps: a superblock that no longer knows it, then its file. What stands between
+//! frames. A segment is given up in two steps: a superblock that does not list it, then its file. What stands between
 //! the two after a crash lies below the first segment of the superblock, and goes when the log is opened.
 
 use std::collections::VecDeque;
