@@ -118,9 +118,9 @@ impl Rule {
 /// How long operations take: a log-normal distribution with these two percentiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Latency {
-    /// Half take no longer.
+    /// Half take at most this.
     pub p50: Duration,
-    /// All but one in a hundred take no longer; at least `p50`.
+    /// All but one in a hundred take at most this; at least `p50`.
     pub p99: Duration,
 }
 

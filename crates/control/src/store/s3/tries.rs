@@ -10,7 +10,7 @@ use super::failure::{S3Failure, Verdict};
 const BACKOFF: Duration = Duration::from_millis(20);
 /// Longest wait before a repetition.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-/// All attempts at one operation take no longer than this many timeouts of one.
+/// All attempts at one operation take at most this many timeouts of one.
 const TIMEOUTS: u32 = 4;
 
 /// The attempts at one operation.
