@@ -2,3 +2,4 @@
 
 pub(crate) mod buckets;
 mod tables;
+pub(crate) mod uploader;

@@ -2,14 +2,13 @@
 //!
 //! [`Control::start`] reads what the [`store`] holds, tells every shard, and answers the bucket verbs that shards pass on.
 
-mod cluster;
+pub mod channel;
 mod core;
 mod load;
 mod outbox;
 mod shell;
 pub mod store;
 
-pub use cluster::ClusterDecodeError;
 pub use load::LoadError;
 pub use outbox::ShardSink;
 pub use shell::{Control, ControlSender, Inbox, Joints, StartError, inbox};

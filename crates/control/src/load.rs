@@ -4,16 +4,14 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use tokio::task::JoinSet;
 use wire::bucket::{Bucket, BucketDecodeError};
 use wire::ids::ClusterId;
 use wire::names::BucketName;
 
-use crate::cluster::{self, ClusterDecodeError};
-use crate::store::{ListPage, NameError, ObjectName, ObjectPrefix, PutNonce, Span, Store, StoreError, Version};
+use crate::channel::{self, ClusterError};
+use crate::store::{ListPage, NameError, ObjectName, ObjectPrefix, Span, Store, StoreError, Version};
 
-const CLUSTER: &str = "meta/cluster";
 const BUCKETS: &str = "meta/buckets/";
 /// Buckets read at a time.
 const PAGE: usize = 64;
@@ -24,22 +22,9 @@ pub enum LoadError {
     /// The store failed, or holds a damaged object.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The identity is damaged or of a later format.
-    #[error("object {object} is no cluster's identity ({source}); restore it from a copy")]
-    Cluster {
-        /// The object.
-        object: ObjectName,
-        /// What is wrong with it.
-        source: ClusterDecodeError,
-    },
-    /// There are buckets, and no identity.
-    #[error("object {missing} is missing while {found} is there; restore it from a copy")]
-    ClusterLost {
-        /// What is missing.
-        missing: ObjectName,
-        /// A bucket's object.
-        found: ObjectName,
-    },
+    /// The cluster can't be told, and the store did not fail.
+    #[error(transparent)]
+    Cluster(ClusterError),
     /// A bucket is damaged or of a later format.
     #[error("object {object} is no bucket ({source}); restore it from a copy")]
     Bucket {
@@ -61,6 +46,15 @@ pub enum LoadError {
     Name(#[from] NameError),
 }
 
+impl From<ClusterError> for LoadError {
+    fn from(error: ClusterError) -> Self {
+        match error {
+            ClusterError::Store(e) => Self::Store(e),
+            other => Self::Cluster(other),
+        }
+    }
+}
+
 /// All that control starts from.
 #[derive(Debug)]
 pub(crate) struct Loaded {
@@ -75,7 +69,7 @@ pub(crate) fn object_of(bucket: &BucketName) -> Result<ObjectName, NameError> {
 
 /// Reads the cluster's identity, making it in a store that has none and no bucket, and all buckets.
 pub(crate) async fn load(store: &Arc<dyn Store>) -> Result<Loaded, LoadError> {
-    let cluster = identify(store.as_ref()).await?;
+    let cluster = channel::open(store.as_ref()).await?.id;
     let prefix = ObjectPrefix::parse(BUCKETS)?;
     let (mut buckets, mut after) = (Vec::new(), None);
     loop {
@@ -120,27 +114,4 @@ async fn read_page(
         buckets.extend(read?);
     }
     Ok(())
-}
-
-async fn identify(store: &dyn Store) -> Result<ClusterId, LoadError> {
-    let object = ObjectName::parse(CLUSTER)?;
-    match read_identity(store, &object).await {
-        Err(LoadError::Store(StoreError::NotFound { .. })) => {}
-        known_or_failed => return known_or_failed,
-    }
-    let buckets = store.list(&ObjectPrefix::parse(BUCKETS)?, None, 1).await?;
-    if let Some(row) = buckets.objects.first() {
-        return Err(LoadError::ClusterLost { missing: object, found: row.name.clone() });
-    }
-    let cluster = ClusterId::from_bytes(uuid::Uuid::now_v7().into_bytes());
-    match store.put_if_absent(&object, Bytes::from(cluster::encode(cluster)), PutNonce::fresh()).await {
-        Ok(_) => Ok(cluster),
-        Err(StoreError::AlreadyExists { .. }) => read_identity(store, &object).await,
-        Err(e) => Err(e.into()),
-    }
-}
-
-async fn read_identity(store: &dyn Store, object: &ObjectName) -> Result<ClusterId, LoadError> {
-    let found = store.get(object, Span::Whole).await?;
-    cluster::decode(&found.body).map_err(|source| LoadError::Cluster { object: object.clone(), source })
 }

@@ -358,7 +358,7 @@ fn failed(name: &BucketName, error: &LoadError) -> Stored {
     Stored::Failed { effect, refusal: Refusal::new(reason, format!("bucket {name}: {error}")) }
 }
 
-fn unix_ms() -> i64 {
+pub(crate) fn unix_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

@@ -15,7 +15,8 @@ use wire::refusal::Refusal;
 
 use super::{Control, ControlSender, Joints, StartError, inbox};
 use crate::LoadError;
-use crate::store::{Fault, LocalDirectory, MemoryStore, ObjectName, PutNonce, Store, StoreError, StoreOp};
+use crate::channel::ClusterError;
+use crate::store::{Fault, LocalDirectory, MemoryStore, ObjectName, PutNonce, Rule, Store, StoreError, StoreOp};
 
 const SHARDS: u16 = 3;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -320,7 +321,7 @@ fn a_missing_or_damaged_identity_keeps_the_star_from_starting() {
     let store = MemoryStore::new();
     put(&store, "meta/buckets/orders", Vec::new());
     let error = start_error(&store);
-    assert!(matches!(error, LoadError::ClusterLost { .. }), "{error}");
+    assert!(matches!(error, LoadError::Cluster(ClusterError::Lost { .. })), "{error}");
     let identity = ObjectName::parse("meta/cluster").unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let head = runtime.block_on(store.head(&identity));
@@ -336,9 +337,10 @@ fn a_missing_or_damaged_identity_keeps_the_star_from_starting() {
 fn a_store_that_fails_at_start_is_no_empty_store() {
     for op in [StoreOp::Get, StoreOp::List] {
         let store = used_store();
-        store.inject(op, Fault::BeforeApply);
+        store.add(Rule::new(Fault::BeforeApply).of(op));
         let error = start_error(&store);
         assert!(matches!(error, LoadError::Store(StoreError::Unavailable { .. })), "{error}");
+        store.calm();
         let mut star = Star::start(Arc::new(store)).unwrap();
         star.bucket(BucketVerb::Get(name("good")));
         star.stop();
