@@ -14,8 +14,8 @@ const BANNED: &[(&str, &str)] = &[
     ("lsm", "index"),
 ];
 
-/// Crates in which an offset is a place in a file; elsewhere it would be taken for a position.
-const OFFSET_CRATES: &[&str] = &["wire", "express-log", "dataplane", "bench", "tests"];
+/// Crates in which an offset is a place in a file or an object; elsewhere it would be taken for a position.
+const OFFSET_CRATES: &[&str] = &["wire", "express-log", "dataplane", "control", "bench", "tests"];
 
 const KEYWORDS: &[&str] =
     &["fn", "struct", "enum", "trait", "type", "mod", "const", "static", "async", "unsafe", "crate", "super", "in"];

@@ -1,0 +1,172 @@
+//! What is known of streams and their names.
+
+use std::sync::Arc;
+
+use wire::names::Key;
+
+use super::check;
+use super::world::{BUCKET, Stream, World, block_on};
+use crate::index::{IndexOptions, Reclaimed};
+use crate::store::MemoryStore;
+
+#[test]
+fn a_stream_is_found_by_its_name_and_id_and_counted() {
+    check(async |store| {
+        let mut world = World::new(store).await;
+        let (mut one, mut two) = (Stream::new(1, "one"), Stream::new(2, "two"));
+        world.commit(vec![one.create(), two.create(), one.append(3, 5)]).await.unwrap();
+        let row = world.index.row_by_name(BUCKET, &one.key).await.unwrap().unwrap();
+        assert_eq!((row.stream_id, row.tail.seq_num.get(), row.bytes), (one.id(), 3, 15));
+        assert_eq!(world.row(&one).await, Some(row));
+        assert_eq!(world.index.count(BUCKET).await.unwrap(), 2);
+        assert_eq!(world.index.row_by_name(BUCKET, &Key::new("none").unwrap()).await.unwrap(), None);
+        world.commit(vec![two.delete()]).await.unwrap();
+        assert_eq!(world.index.row_by_name(BUCKET, &two.key).await.unwrap(), None);
+        assert_eq!(world.row(&two).await, None);
+        assert_eq!(world.index.count(BUCKET).await.unwrap(), 1);
+        assert_eq!(world.made().count_ones(), 2);
+    });
+}
+
+#[test]
+fn a_list_is_in_order_over_all_slots_and_goes_on_where_it_stopped() {
+    block_on(async {
+        let mut world = World::new(Arc::new(MemoryStore::new())).await;
+        let mut keys: Vec<String> = (0..40).map(|number| format!("k/{}", number * 37 % 40)).collect();
+        let mut entries = Vec::new();
+        for (number, key) in keys.iter().enumerate() {
+            let mut stream = Stream::new(u8::try_from(number).unwrap(), key);
+            entries.push(stream.create());
+            world.keep(stream);
+        }
+        world.commit(entries).await.unwrap();
+        assert!(world.made().count_ones() > 10);
+        let gone = world.kept(5).delete();
+        let gone_key = keys.remove(5);
+        world.commit(vec![gone]).await.unwrap();
+        keys.sort();
+        for limit in [1, 7, 100] {
+            assert_eq!(world.listed(limit).await, keys);
+        }
+        // From a key that is not there on, and from one of which others are longer.
+        let after_gone = world.index.list(BUCKET, &gone_key, 1).await.unwrap();
+        assert!(after_gone[0].key.as_str() > gone_key.as_str());
+        assert_eq!(world.index.list(BUCKET, "k/1", 1).await.unwrap()[0].key.as_str(), "k/10");
+        let other = wire::ids::BucketId::from_bytes([1; 16]);
+        assert_eq!(world.index.list(other, "", 10).await.unwrap(), []);
+    });
+}
+
+#[test]
+fn a_name_is_taken_again_after_a_delete() {
+    block_on(async {
+        let mut world = World::new(Arc::new(MemoryStore::new())).await;
+        let (mut old, mut new) = (Stream::new(1, "a"), Stream::new(2, "a"));
+        world.commit(vec![old.create(), old.append(2, 9)]).await.unwrap();
+        let late = old.append(1, 9);
+        world.commit(vec![late.clone(), old.delete(), new.create(), new.append(1, 1)]).await.unwrap();
+        assert_eq!(world.index.row_by_name(BUCKET, &new.key).await.unwrap().unwrap().stream_id, new.id());
+        assert_eq!(world.extents(&old, 0).await, []);
+        // What comes of the old one once more is ignored.
+        world.commit(vec![late]).await.unwrap();
+        assert_eq!(world.row(&old).await, None);
+        assert_eq!(world.index.count(BUCKET).await.unwrap(), 1);
+    });
+}
+
+#[test]
+fn a_name_stays_with_the_newer_stream_though_the_older_ones_entries_come_later() {
+    for old_number in [1, 200] {
+        block_on(async {
+            let mut world = World::new(Arc::new(MemoryStore::new())).await;
+            let (mut old, mut new) = (Stream::new(old_number, "a"), Stream::new(100, "a"));
+            (old.created_at_ms, new.created_at_ms) = (5, 6);
+            world.commit(vec![new.create()]).await.unwrap();
+            world.commit(vec![old.create()]).await.unwrap();
+            assert_eq!(world.index.row_by_name(BUCKET, &new.key).await.unwrap().unwrap().stream_id, new.id());
+            world.commit(vec![old.delete()]).await.unwrap();
+            assert_eq!(world.index.row_by_name(BUCKET, &new.key).await.unwrap().unwrap().stream_id, new.id());
+            assert_eq!(world.index.count(BUCKET).await.unwrap(), 1);
+            // The other way around: the delete of the older one comes after the newer one was made.
+            let (mut old, mut new) = (Stream::new(old_number + 1, "b"), Stream::new(101, "b"));
+            (old.created_at_ms, new.created_at_ms) = (5, 6);
+            world.commit(vec![old.create()]).await.unwrap();
+            world.commit(vec![new.create()]).await.unwrap();
+            world.commit(vec![old.delete()]).await.unwrap();
+            assert_eq!(world.index.row_by_name(BUCKET, &new.key).await.unwrap().unwrap().stream_id, new.id());
+        });
+    }
+}
+
+#[test]
+fn a_deleted_stream_is_forgotten_when_its_time_has_come() {
+    block_on(async {
+        let options = IndexOptions { forget_after_ms: 10, ..IndexOptions::default() };
+        let mut world = World::open(Arc::new(MemoryStore::new()), 0, options).await;
+        let mut stream = Stream::new(1, "a");
+        world.commit(vec![stream.create(), stream.append(1, 1)]).await.unwrap();
+        world.commit(vec![stream.delete()]).await.unwrap();
+        let step = |ms: i64| world.index.reclaim_step(1_000_000 + ms);
+        assert_eq!(step(9).await.unwrap(), Reclaimed::default());
+        assert_eq!(step(10).await.unwrap(), Reclaimed { extents: 0, marks: 1 });
+        assert_eq!(step(99).await.unwrap(), Reclaimed::default());
+        // The count, and the note of what is applied.
+        assert_eq!(world.dump().await.len(), 2);
+    });
+}
+
+#[test]
+fn streams_that_keep_records_too_long_come_due() {
+    block_on(async {
+        let mut world = World::new(Arc::new(MemoryStore::new())).await;
+        let mut stream = Stream::new(1, "a");
+        stream.config.retention.max_age_ms = 10_000;
+        world.commit(vec![stream.create()]).await.unwrap();
+        assert_eq!(world.index.due_by_age(i64::MAX / 2, 9).await.unwrap(), []);
+        // Extents of 1 s, 2 s and 3 s.
+        for _ in 0..3 {
+            world.commit(vec![stream.append(10, 1)]).await.unwrap();
+        }
+        assert_eq!(world.index.due_by_age(10_999, 9).await.unwrap(), []);
+        let due = world.index.due_by_age(12_500, 9).await.unwrap();
+        assert_eq!((due.len(), due[0].row.stream_id, due[0].to.get(), due[0].cutoff_ms), (1, stream.id(), 20, 2501));
+        assert_eq!(world.index.due_by_age(12_500, 9).await.unwrap(), [], "not again at once");
+        world.commit(vec![stream.trim(20)]).await.unwrap();
+        let due = world.index.due_by_age(72_500, 9).await.unwrap();
+        assert_eq!((due.len(), due[0].to.get()), (1, 30));
+        // With nothing left it is not looked at, and records that come later put it in the queue again.
+        world.commit(vec![stream.trim(30)]).await.unwrap();
+        assert_eq!(world.index.due_by_age(i64::MAX / 2, 9).await.unwrap(), []);
+        assert!(!world.dump().await.iter().any(|(_, key, _)| key[0] == b'E'));
+        world.commit(vec![stream.append(1, 1)]).await.unwrap();
+        assert_eq!(world.index.due_by_age(14_000, 9).await.unwrap().len(), 1);
+        stream.config.retention.max_age_ms = 0;
+        world.commit(vec![stream.reconfigure()]).await.unwrap();
+        assert_eq!(world.index.due_by_age(i64::MAX / 2, 9).await.unwrap(), []);
+        stream.config.retention.max_age_ms = 1;
+        world.commit(vec![stream.reconfigure()]).await.unwrap();
+        assert_eq!(world.index.due_by_age(4_001, 9).await.unwrap().len(), 1);
+        world.commit(vec![stream.delete()]).await.unwrap();
+        assert!(!world.dump().await.iter().any(|(_, key, _)| key[0] == b'E'));
+    });
+}
+
+#[test]
+fn streams_that_keep_too_many_bytes_are_given_with_where_to_trim() {
+    block_on(async {
+        let mut world = World::new(Arc::new(MemoryStore::new())).await;
+        let mut stream = Stream::new(1, "a");
+        stream.config.retention.max_bytes = 250;
+        world.commit(vec![stream.create(), stream.append(10, 10), stream.append(10, 10)]).await.unwrap();
+        assert_eq!(world.index.take_over_bytes().await.unwrap(), []);
+        world.commit(vec![stream.append(10, 10)]).await.unwrap();
+        let over = world.index.take_over_bytes().await.unwrap();
+        assert_eq!((over.len(), over[0].0.stream_id, over[0].1.get()), (1, stream.id(), 5));
+        assert_eq!(world.index.take_over_bytes().await.unwrap(), []);
+        world.commit(vec![stream.trim(5)]).await.unwrap();
+        assert_eq!(world.index.take_over_bytes().await.unwrap(), [], "it was trimmed to there");
+        world.commit(vec![stream.append(20, 10)]).await.unwrap();
+        let over = world.index.take_over_bytes().await.unwrap();
+        assert_eq!(over[0].1.get(), 25);
+    });
+}
