@@ -12,6 +12,7 @@ mod error;
 mod fold;
 mod lookup;
 mod moves;
+mod no_log;
 mod object_id;
 mod objects;
 mod options;
@@ -35,8 +36,8 @@ use wire::chunk::{ExtentRow, Footer, ObjectHeader};
 use wire::ids::Epoch;
 use wire::slot::Slot;
 
-use crate::channel::{ChunkId, CommittedChunk};
-use crate::store::{Store, StoreError, Version};
+use crate::channel::{ChannelError, ChunkId, CommittedChunk};
+use crate::store::{Store, Version};
 
 pub use age::Due;
 pub use error::IndexError;
@@ -55,7 +56,7 @@ use database::Databases;
 use slot::OpenSlot;
 
 /// Notes that a slot has an index, durably, before anything is written to it.
-pub type SlotMade = Arc<dyn Fn(Slot) -> Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>> + Send + Sync>;
+pub type SlotMade = Arc<dyn Fn(Slot) -> Pin<Box<dyn Future<Output = Result<(), ChannelError>> + Send>> + Send + Sync>;
 
 /// Slots that are opened at a time.
 const OPENS_AT_A_TIME: usize = 16;

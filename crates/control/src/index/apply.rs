@@ -73,7 +73,7 @@ async fn delete_stream(staged: &mut Staged<'_>, folded: &Folded, due_ms: i64) ->
     let stream_id = row.stream_id;
     staged.know(stream_id, Known::Deleted);
     let forget_ms = staged.now_ms.saturating_add(staged.options.forget_after_ms);
-    staged.put(Queue::Forget.stream_key(forget_ms, stream_id), Vec::new());
+    staged.put(&Queue::Forget.stream_key(forget_ms, stream_id), &[]);
     if folded.is_created {
         return Ok(());
     }

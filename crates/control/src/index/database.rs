@@ -19,6 +19,7 @@ use slatedb::db_cache::foyer::{FoyerCache, FoyerCacheOptions};
 use slatedb::{CompactorBuilder, Db, Error};
 use wire::slot::Slot;
 
+use super::no_log::NoLog;
 use super::objects::Objects;
 use super::options::IndexOptions;
 use crate::store::{ObjectPrefix, Store, StoreError};
@@ -93,6 +94,7 @@ impl Databases {
         };
         Db::builder(path(slot), Arc::clone(&self.objects) as _)
             .with_settings(settings)
+            .with_wal_writer(Box::new(NoLog))
             .with_db_cache(Arc::clone(&self.cache), slot.get().into())
             .build()
             .await
@@ -170,8 +172,7 @@ impl Databases {
         let options = GarbageCollectorOptions {
             manifest_options: Some(old),
             wal_options: None,
-            // Each opening leaves an empty one. No log is ever written, so nobody is held off by them.
-            wal_fence_options: Some(old),
+            wal_fence_options: None,
             compacted_options: Some(old),
             compactions_options: Some(old),
             detach_options: None,

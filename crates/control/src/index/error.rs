@@ -7,7 +7,7 @@ use wire::slot::Slot;
 
 use super::fold::ExtentError;
 use super::rows::RowError;
-use crate::channel::{ChunkId, ReadError};
+use crate::channel::{ChannelError, ChunkId, ReadError};
 use crate::store::StoreError;
 
 /// Why the index could not answer, or take a chunk.
@@ -39,6 +39,9 @@ pub enum IndexError {
         /// How often it was tried.
         tries: usize,
     },
+    /// It can't be noted that a slot has an index from now on.
+    #[error("it can't be noted that a slot has an index: {0}")]
+    Noted(#[from] ChannelError),
     /// A row of the index can't be read.
     #[error("a row in the index of slot {} is wrong: {source}", slot.get())]
     Row {

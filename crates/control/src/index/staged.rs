@@ -1,6 +1,7 @@
 //! How do the rows of a slot change together? All in one write, or not at all.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use bytes::Bytes;
 use slatedb::WriteBatch;
@@ -22,6 +23,13 @@ use crate::channel::ChunkId;
 /// Extents that one write drops; the rest is left to a cursor.
 pub(super) const DROPS_MAX: usize = 4096;
 
+/// A row that is put, or goes: where its key and its value are.
+#[derive(Debug)]
+struct Change {
+    key: Range<usize>,
+    value: Option<Range<usize>>,
+}
+
 /// Changes of a slot's rows that wait to be written.
 pub(super) struct Staged<'a> {
     pub(super) open: &'a OpenSlot,
@@ -31,8 +39,9 @@ pub(super) struct Staged<'a> {
     pub(super) now_ms: i64,
     /// Extents that may still be dropped.
     pub(super) drops: usize,
-    batch: WriteBatch,
-    bytes: u64,
+    /// Keys and values, one behind the other, so that a write is one allocation however many rows it has.
+    bytes: Vec<u8>,
+    changes: Vec<Change>,
     streams: HashMap<StreamId, Known>,
     names: HashMap<Vec<u8>, Option<StreamId>>,
     counts: HashMap<BucketId, i64>,
@@ -50,8 +59,8 @@ impl<'a> Staged<'a> {
             options,
             now_ms,
             drops: DROPS_MAX,
-            batch: WriteBatch::new(),
-            bytes: 0,
+            bytes: Vec::new(),
+            changes: Vec::new(),
             streams: HashMap::new(),
             names: HashMap::new(),
             counts: HashMap::new(),
@@ -62,14 +71,21 @@ impl<'a> Staged<'a> {
         }
     }
 
-    pub(super) fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
-        self.bytes += (key.len() + value.len()) as u64;
-        self.batch.put_bytes(Bytes::from(key), Bytes::from(value));
+    pub(super) fn put(&mut self, key: &[u8], value: &[u8]) {
+        let key = self.add(key);
+        let value = Some(self.add(value));
+        self.changes.push(Change { key, value });
     }
 
     pub(super) fn delete(&mut self, key: &[u8]) {
-        self.bytes += key.len() as u64;
-        self.batch.delete(key);
+        let key = self.add(key);
+        self.changes.push(Change { key, value: None });
+    }
+
+    fn add(&mut self, bytes: &[u8]) -> Range<usize> {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        start..self.bytes.len()
     }
 
     /// What is known of a stream, taken out: who changes it puts it back with [`Staged::know`].
@@ -91,7 +107,7 @@ impl<'a> Staged<'a> {
     }
 
     pub(super) fn know(&mut self, stream_id: StreamId, known: Known) {
-        self.put(stream::key(stream_id), known.encode());
+        self.put(&stream::key(stream_id), &known.encode());
         self.streams.insert(stream_id, known);
     }
 
@@ -110,7 +126,7 @@ impl<'a> Staged<'a> {
     }
 
     pub(super) fn name(&mut self, name: Vec<u8>, stream_id: StreamId) {
-        self.put(name.clone(), name::value(stream_id).to_vec());
+        self.put(&name, &name::value(stream_id));
         self.names.insert(name, Some(stream_id));
     }
 
@@ -129,7 +145,7 @@ impl<'a> Staged<'a> {
     }
 
     pub(super) fn put_extent(&mut self, stream_id: StreamId, extent: &Located) {
-        self.put(extent.key(stream_id), extent.encode());
+        self.put(&extent.key(stream_id), &extent.encode());
         *self.live.entry(extent.object).or_default() += i64::from(extent.bytes);
     }
 
@@ -145,7 +161,7 @@ impl<'a> Staged<'a> {
         let mut content_bytes = 0;
         while let Some((key, value)) = rows.next().await? {
             if self.drops == 0 {
-                self.put(cursor::key(stream_id), cursor::value(below).to_vec());
+                self.put(&cursor::key(stream_id), &cursor::value(below));
                 self.left_cursor = true;
                 break;
             }
@@ -164,7 +180,7 @@ impl<'a> Staged<'a> {
                 self.delete(&Queue::Age.stream_key(due_ms, stream_id));
             }
             if wanted_ms != 0 {
-                self.put(Queue::Age.stream_key(wanted_ms, stream_id), Vec::new());
+                self.put(&Queue::Age.stream_key(wanted_ms, stream_id), &[]);
             }
         }
         wanted_ms
@@ -185,7 +201,7 @@ impl<'a> Staged<'a> {
                 },
             };
             let streams = before.saturating_add_signed(change);
-            self.put(count::key(bucket), count::value(streams).to_vec());
+            self.put(&count::key(bucket), &count::value(streams));
             counts.push((bucket, streams));
         }
         Ok(counts)
@@ -214,14 +230,14 @@ impl<'a> Staged<'a> {
     /// A chunk's row goes when it holds nothing for the slot; any other object's death is put off.
     fn put_object(&mut self, object: ObjectId, row: ObjectRow) {
         if row.live_bytes > 0 {
-            return self.put(object::key(object), row.encode());
+            return self.put(&object::key(object), &row.encode());
         }
         if object.is_chunk() {
             return self.delete(&object::key(object));
         }
         let due_ms = self.now_ms.saturating_add(self.options.dead_grace_ms);
-        self.put(object::key(object), row.encode());
-        self.put(queue::dead_key(due_ms, object), Vec::new());
+        self.put(&object::key(object), &row.encode());
+        self.put(&queue::dead_key(due_ms, object), &[]);
     }
 
     /// Writes everything, with the note that `chunk` is applied.
@@ -231,12 +247,13 @@ impl<'a> Staged<'a> {
         let mut applied = self.writer.applied.clone();
         if let Some(at) = chunk {
             applied.note(at);
-            self.put(applied::KEY.to_vec(), applied.encode());
+            self.put(applied::KEY, &applied.encode());
         }
-        if self.batch.is_empty() {
+        if self.changes.is_empty() {
             return Ok(());
         }
-        let Self { open, writer, batch, bytes, streams, options, over_bytes, left_cursor, .. } = self;
+        let Self { open, writer, changes, bytes, streams, options, over_bytes, left_cursor, .. } = self;
+        let (row_bytes, batch) = (bytes.len() as u64, batch(bytes.into(), changes));
         // Whether a write that failed or was given up took effect is not known: what it changes is remembered after it alone.
         writer.writes += 1;
         for (bucket, _) in &counts {
@@ -244,7 +261,7 @@ impl<'a> Staged<'a> {
         }
         open.db.write(batch).await.map_err(|source| open.database(source))?;
         writer.applied = applied;
-        writer.row_bytes += bytes;
+        writer.row_bytes += row_bytes;
         writer.has_cursors |= left_cursor;
         if writer.counts.len() + counts.len() > COUNTS_MAX {
             writer.counts.clear();
@@ -260,4 +277,16 @@ impl<'a> Staged<'a> {
         }
         Ok(())
     }
+}
+
+/// The changes, of rows in `bytes`, as the database takes them; of one row, the last counts.
+fn batch(bytes: Bytes, changes: Vec<Change>) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    for Change { key, value } in changes {
+        match value {
+            Some(value) => batch.put_bytes(bytes.slice(key), bytes.slice(value)),
+            None => batch.delete(&bytes[key]),
+        }
+    }
+    batch
 }

@@ -297,6 +297,31 @@ fn files_do_not_pile_up() {
 }
 
 #[test]
+fn openings_leave_nothing_behind_for_long() {
+    block_on(async {
+        let brief = Duration::from_millis(1);
+        let options = IndexOptions { garbage_age: brief, garbage_every: brief, ..IndexOptions::default() };
+        let mut world = World::open(Arc::new(MemoryStore::new()), 0, options).await;
+        let mut stream = Stream::new(1, "a");
+        world.commit(vec![stream.create()]).await.unwrap();
+        world.index.checkpoint().await.unwrap();
+        for _ in 0..30 {
+            world = world.crash().await;
+            assert!(world.row(&stream).await.is_some());
+        }
+        let before = world.files().await;
+        for _ in 0..3 {
+            world.index.upkeep().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let after = world.files().await;
+        assert!(before > 20 && after < 10, "{before} files, then {after}");
+        world = world.crash().await;
+        assert!(world.row(&stream).await.is_some());
+    });
+}
+
+#[test]
 fn a_slot_opens_without_a_wait() {
     let directory = tempfile::tempdir_in("/var/tmp").unwrap();
     block_on(async {

@@ -1,10 +1,11 @@
-//! How fast are chunks applied?
+//! How fast are chunks applied, what does an opening take, and what piles up under load?
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::world::{Stream, World, block_on};
-use crate::store::MemoryStore;
+use crate::index::IndexOptions;
+use crate::store::{LocalDirectory, MemoryStore};
 
 /// Chunks of one small extent for each of many streams, and of a large one for a few.
 #[test]
@@ -32,7 +33,57 @@ fn chunks_are_applied_fast() {
             eprintln!("{streams} streams: {extents:.0} extents/s, {mib:.0} MB/s, {took:.2} s");
             let start = Instant::now();
             world.index.checkpoint().await.unwrap();
-            eprintln!("checkpoint {:?}", start.elapsed());
+            eprintln!("checkpoint of {} slots: {:?}", world.made().count_ones(), start.elapsed());
+        }
+    });
+}
+
+/// One slot takes chunks for half a minute, with checkpoints and upkeep as in life, only more often.
+#[test]
+#[ignore = "a measurement"]
+fn a_busy_slot_stays_within_bounds() {
+    let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+    block_on(async {
+        let store = Arc::new(LocalDirectory::open(directory.path()).unwrap());
+        let short = Duration::from_secs(5);
+        let options = IndexOptions { garbage_age: short, garbage_every: short, ..IndexOptions::default() };
+        let mut world = World::open(store, 0, options).await;
+        let of_slot = (0..).map(|number| Stream::numbered(number, &format!("s{number}")));
+        let mut all: Vec<_> = of_slot.filter(|stream| stream.slot().get() == 0).take(2000).collect();
+        world.commit(all.iter_mut().map(Stream::create).collect()).await.unwrap();
+        let (start, mut extents, mut said) = (Instant::now(), 0, Instant::now());
+        let mut slowest = Duration::ZERO;
+        while start.elapsed() < Duration::from_secs(40) {
+            let mut entries: Vec<_> = all.iter_mut().map(|stream| stream.append(1, 100)).collect();
+            if world.position.is_multiple_of(10) {
+                let to = world.position / 2;
+                entries.extend(all.iter_mut().map(|stream| stream.trim(to)));
+            }
+            let chunk = world.build(&entries, 0);
+            world.position += 1;
+            let before = Instant::now();
+            world.index.apply(&chunk.0).await.unwrap();
+            slowest = slowest.max(before.elapsed());
+            extents += all.len();
+            if said.elapsed() > Duration::from_secs(4) {
+                said = Instant::now();
+                let tables = world.index.opened_slots().await.unwrap()[0].db.manifest();
+                let (new, runs, files) = (tables.l0().len(), tables.compacted().len(), world.files().await);
+                eprintln!("{extents} extents, {new} tables, {runs} runs, {files} files, slowest {slowest:?}");
+                tokio::join!(async { world.index.upkeep().await.unwrap() }, async {
+                    world.index.checkpoint().await.unwrap();
+                });
+                eprintln!("upkeep {:?}", said.elapsed());
+                slowest = Duration::ZERO;
+            }
+        }
+        for _ in 0..5 {
+            world.index.checkpoint().await.unwrap();
+            let stream = all[7].clone();
+            world = world.crash().await;
+            let opening = Instant::now();
+            assert!(world.row(&stream).await.is_some());
+            eprintln!("opening and a first row: {:?}", opening.elapsed());
         }
     });
 }
