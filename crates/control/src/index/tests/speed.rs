@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::world::{Stream, World, block_on};
 use crate::index::IndexOptions;
-use crate::store::{LocalDirectory, MemoryStore};
+use crate::store::{LocalDirectory, MemoryStore, Metered, StoreOp};
 
 /// Chunks of one small extent for each of many streams, and of a large one for a few.
 #[test]
@@ -85,5 +85,37 @@ fn a_busy_slot_stays_within_bounds() {
             assert!(world.row(&stream).await.is_some());
             eprintln!("opening and a first row: {:?}", opening.elapsed());
         }
+    });
+}
+
+/// What the store is asked for by openings, checkpoints and idle slots.
+#[test]
+#[ignore = "a measurement"]
+fn store_operations_are_few() {
+    block_on(async {
+        let (store, meter) = Metered::new(Arc::new(MemoryStore::new()));
+        let said = std::cell::Cell::new((0, 0));
+        let say = |what: &str| {
+            let rows = meter.snapshot().rows;
+            let all: u64 = rows.iter().map(|row| row.calls).sum();
+            let puts: u64 = rows.iter().filter(|row| row.op <= StoreOp::PutIfMatch).map(|row| row.calls).sum();
+            let before = said.replace((all, puts));
+            eprintln!("{what}: {} operations, {} of them puts", all - before.0, puts - before.1);
+        };
+        let mut world = World::new(store).await;
+        let mut stream = Stream::new(1, "a");
+        world.commit(vec![stream.create()]).await.unwrap();
+        say("a chunk, and a new slot");
+        world.index.checkpoint().await.unwrap();
+        say("a checkpoint");
+        world.commit(vec![stream.append(1, 1)]).await.unwrap();
+        world.index.checkpoint().await.unwrap();
+        say("a chunk, and a checkpoint");
+        world = world.crash().await;
+        say("an index");
+        assert!(world.row(&stream).await.is_some());
+        say("a slot opened, and a row");
+        tokio::time::sleep(Duration::from_secs(95)).await;
+        say("a minute and a half of nothing, of two openings");
     });
 }
