@@ -48,8 +48,8 @@ pub(crate) struct Incoming<'a> {
 
 /// What becomes of a batch.
 pub(super) enum Judgement {
-    /// It goes in.
-    Admit,
+    /// It goes in, by this lane.
+    Admit(Lane),
     /// It was stored before.
     Again(Answer),
     /// It is refused, once what it was judged on is durable.
@@ -162,7 +162,7 @@ impl Shard {
         world: &mut impl World,
     ) -> Flow {
         match judgement {
-            Judgement::Admit => self.admit(row, incoming, world),
+            Judgement::Admit(lane) => self.admit((row, lane), incoming, world),
             Judgement::Again(answer) => {
                 self.counts.deduped += 1;
                 let ack = Ack {
@@ -223,40 +223,38 @@ impl Shard {
         }
         match live.allowance.wait(live.config.throughput_max_bytes_per_second, now) {
             Some(wait) => Judgement::Hold(Some(wait)),
-            None => Judgement::Admit,
+            None => Judgement::Admit(Lane::from(live.config.class)),
         }
     }
 
-    /// The lane that a batch enters; when that takes none now, what became of the batch.
+    /// What becomes of a batch that its lane takes not now, if it doesn't.
     #[inline]
-    fn lane_for(
+    fn shut_out(
         &mut self,
-        at: u32,
+        (at, lane): (u32, Lane),
         incoming: &Incoming<'_>,
         entry_bytes: usize,
         world: &mut impl World,
-    ) -> Result<Lane, Flow> {
-        let lane = self.live(at).map_or(Lane::Express, |live| Lane::from(live.config.class));
+    ) -> Option<Flow> {
         match self.room(lane, entry_bytes, RoomClass::Data, world) {
-            Ok(()) => Ok(lane),
-            Err(Shut::Busy) => Err(Flow::Blocked),
+            Ok(()) => None,
+            Err(Shut::Busy) => Some(Flow::Blocked),
             Err(Shut::Refused(refusal)) => {
                 self.counts.refused += 1;
                 self.answer_after(at, incoming.to, Answering::Refuse(refusal, Tail::Without), world);
-                Err(Flow::Done)
+                Some(Flow::Done)
             }
         }
     }
 
     /// Has a batch enter its lane, assigns what it gets, and queues its answer.
-    pub(super) fn admit(&mut self, at: u32, incoming: &Incoming<'_>, world: &mut impl World) -> Flow {
+    pub(super) fn admit(&mut self, (at, lane): (u32, Lane), incoming: &Incoming<'_>, world: &mut impl World) -> Flow {
         let batch = &incoming.batch;
         let effect_bytes = incoming.effect.map_or(0, |effect| effect.to_bytes().len());
         let entry_bytes = entry::batch_entry_bytes(batch.bytes().len()) + effect_bytes;
-        let lane = match self.lane_for(at, incoming, entry_bytes, world) {
-            Ok(lane) => lane,
-            Err(flow) => return flow,
-        };
+        if let Some(flow) = self.shut_out((at, lane), incoming, entry_bytes, world) {
+            return flow;
+        }
         let (epoch, wall_ms) = (self.config.epoch, self.now.wall_ms);
         let Some(row) = self.streams.row_mut(at) else { unreachable!("it was judged") };
         let (stream_id, slot) = (row.stream_id, row.slot);

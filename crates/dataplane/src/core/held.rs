@@ -84,8 +84,8 @@ impl Shard {
             };
             let wait = match self.judge(at, &incoming, false) {
                 Judgement::Hold(wait) => wait,
-                Judgement::Admit if self.admit(at, &incoming, world) == Flow::Done => continue,
-                Judgement::Admit => Some(HELD_RETRY),
+                Judgement::Admit(lane) if self.admit((at, lane), &incoming, world) == Flow::Done => continue,
+                Judgement::Admit(_) => Some(HELD_RETRY),
                 // It has had its turn: judged once more, it would queue up behind those that came after it.
                 concluded => {
                     let _ = self.conclude(at, &incoming, concluded, world);

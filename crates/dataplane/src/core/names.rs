@@ -26,7 +26,7 @@ use super::world::{Flow, World};
 /// Look-ups under way at once; whoever asks for one more is blocked.
 const LOADS_MAX: usize = 1_024;
 /// Names that are remembered to be none; with as many all are forgotten.
-const ABSENT_MAX: usize = 1 << 16;
+const ABSENT_MAX: usize = 1 << 14;
 /// How long the refusal of a look-up waits for who asked.
 const FAILED_KEPT: Duration = Duration::from_secs(1);
 /// Records that may be lost of a stream whose head log is: as many sequence numbers are given up.

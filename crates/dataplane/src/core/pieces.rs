@@ -72,7 +72,7 @@ impl Shard {
         let is_there = self.streams.row(row).is_some_and(|row| row.stream_id == stream_id);
         match result {
             _ if !is_there => self.fail(job, deleted_meanwhile(), world),
-            Err(error) if error.is_gone && self.is_settled(asked.log, asked.segment) => {
+            Err(error) if error.is_gone && self.is_freed(asked.log, asked.segment) => {
                 // It was freed meanwhile: what it held is history.
                 if let Some(row) = self.streams.row_mut(row) {
                     row.forget(asked.log, asked.segment.next());
@@ -95,11 +95,13 @@ impl Shard {
         let Some(Wait::History(beyond)) = state.waits else { return };
         state.waits = None;
         let wanted = state.work.wanted();
+        // What a search finds may lie below the trim point: then what it looks for begins there.
+        let is_search = matches!(state.work, Work::Find { .. });
         let row = self.streams.row(state.row).filter(|row| row.stream_id == state.stream_id);
         match (result, row) {
             (_, None) => self.fail(job, deleted_meanwhile(), world),
             (Err(refusal), _) => self.fail(job, refusal, world),
-            (Ok(span), Some(_)) if !span.bytes.is_empty() && span.end > wanted => {
+            (Ok(span), Some(_)) if !span.bytes.is_empty() && (is_search || span.end > wanted) => {
                 let lies = Lies::Store { first: span.first, end: span.end };
                 self.take_span(job, Span { lies, bytes: &span.bytes, is_checked: true }, world);
             }

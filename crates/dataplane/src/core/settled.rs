@@ -30,6 +30,8 @@ pub(crate) struct Settled {
     own: Lsn,
     /// By the number of the log.
     places: Vec<LogPlace>,
+    /// The first segment that each log keeps, by its number.
+    kept: Vec<SegmentId>,
     /// Where the logs ended when the run began, as far as that is not settled.
     before: Vec<(u16, LogPlace)>,
 }
@@ -38,7 +40,7 @@ impl Settled {
     /// Nothing of what recovery found, which ends there in each log.
     pub(super) fn new(ends: &[LogPlace]) -> Self {
         let before = (0..).zip(ends.iter().copied()).filter(|(_, end)| *end != LogPlace::default()).collect();
-        Self { own: Lsn::ZERO, places: Vec::new(), before }
+        Self { own: Lsn::ZERO, places: Vec::new(), kept: Vec::new(), before }
     }
 
     /// Whether the index has an entry, when it has the Standard lane up to `applied`.
@@ -54,6 +56,14 @@ impl Settled {
     /// Where the settled part of a log ends.
     fn place(&self, log: u16) -> LogPlace {
         self.places.get(usize::from(log)).copied().unwrap_or_default()
+    }
+
+    fn note_kept(&mut self, log: u16, first: SegmentId) {
+        let at = usize::from(log);
+        if self.kept.len() <= at {
+            self.kept.resize(at + 1, SegmentId::ZERO);
+        }
+        self.kept[at] = self.kept[at].max(first);
     }
 
     fn note(&mut self, to: &SettledTo, own_log: u16) {
@@ -81,6 +91,11 @@ impl Shard {
     /// A head log frees the segments below `first`: rows forget what lies there, some of them in each call; true when there
     /// are more, and the call is to be made again before the files go.
     pub(crate) fn on_settled(&mut self, log: u16, first: SegmentId) -> bool {
+        self.settled.note_kept(log, first);
+        self.forget_segments(log, first)
+    }
+
+    fn forget_segments(&mut self, log: u16, first: SegmentId) -> bool {
         let rows = self.streams.take_touched(log, first, ROWS_TURN_MAX);
         for at in rows {
             if let Some(row) = self.streams.row_mut(at) {
@@ -93,7 +108,7 @@ impl Shard {
     /// Rows forget what the ring of the Standard lane has forgotten.
     pub(super) fn forget_what_left_the_ring(&mut self) {
         if let Some(first) = self.standard.ring.first_segment() {
-            self.on_settled(STANDARD_LOG, first);
+            self.forget_segments(STANDARD_LOG, first);
         }
     }
 
@@ -102,9 +117,9 @@ impl Shard {
         self.settled.has(row.entered(), self.standard.applied())
     }
 
-    /// Whether a head log's segment is settled as a whole.
-    pub(super) fn is_settled(&self, log: u16, segment: SegmentId) -> bool {
-        segment < self.settled.place(log).0
+    /// Whether a head log was told to free a segment.
+    pub(super) fn is_freed(&self, log: u16, segment: SegmentId) -> bool {
+        self.settled.kept.get(usize::from(log)).is_some_and(|first| segment < *first)
     }
 
     /// The first record of a row that may not be in the index yet.

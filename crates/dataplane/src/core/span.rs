@@ -159,22 +159,19 @@ impl<'a> Batches<'a> {
 }
 
 /// The extents of a row that lie in a piece of a head log from there on, without one that is missing, as ranges of its bytes.
+/// One that has grown since the piece was read ends where the piece does.
 fn extents_within(
     row: &Row,
     (log, segment, offset): (u16, SegmentId, u32),
     span_bytes: usize,
     from: SeqNum,
 ) -> SmallVec<[(usize, usize); 8]> {
-    let span_end = offset as usize + span_bytes;
     row.extents[row.extent_of(from)..]
         .iter()
-        .take_while(|extent| {
-            extent.log == log
-                && extent.segment == segment
-                && extent.offset >= offset
-                && extent.end_offset() as usize <= span_end
-        })
+        .take_while(|extent| extent.log == log && extent.segment == segment && extent.offset >= offset)
         .map(|extent| ((extent.offset - offset) as usize, (extent.end_offset() - offset) as usize))
+        .take_while(|(start, _)| *start < span_bytes)
+        .map(|(start, end)| (start, end.min(span_bytes)))
         .collect()
 }
 
@@ -261,7 +258,7 @@ impl Cursor {
     }
 }
 
-/// The first record of the span's extents stamped at or after a time, else the one after them.
+/// The first record of the span's extents stamped at or after a time, else the one after them; never one that is trimmed.
 pub(super) fn find(row: &Row, span: Span<'_>, (within, ms): (SeqNum, i64)) -> Result<SeqNum, Damaged> {
     let mut batches = Batches::of(row, span, within);
     let mut after = within;
@@ -273,13 +270,12 @@ pub(super) fn find(row: &Row, span: Span<'_>, (within, ms): (SeqNum, i64)) -> Re
         let mut stamp = found.head.stamping.previous_ms;
         for (at, client) in stamps_of(&found).enumerate() {
             stamp = found.head.stamping.effective(client, stamp);
-            let seq_num = found.head.first.after(at as u64);
-            if stamp >= ms && seq_num >= row.trim_point {
-                return Ok(seq_num);
+            if stamp >= ms {
+                return Ok(found.head.first.after(at as u64).max(row.trim_point));
             }
         }
     }
-    Ok(after)
+    Ok(after.max(row.trim_point))
 }
 
 /// What the producer stamped each record with, if it did.

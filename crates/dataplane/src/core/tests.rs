@@ -4,6 +4,7 @@ mod store;
 mod world;
 
 mod appends;
+mod crashes;
 mod history;
 mod lanes;
 mod loads;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use wire::config::{Class, ConfigPatch};
 use wire::handoff::ToShard;
 use wire::ids::{Lsn, SeqNum};
-use wire::message::{AppendOnce, CheckTail, Fence, Start, StreamCreate, StreamDelete, StreamGet};
+use wire::message::{AppendOnce, CheckTail, Fence, Read, Start, StreamCreate, StreamDelete, StreamGet};
 use wire::reason::Reason;
 
 use super::world::*;
@@ -102,6 +102,21 @@ fn the_standard_lane_takes_so_much_and_no_more_until_the_index_has_it() {
     assert_eq!(fill(&mut test, first), first, "committed is not in the index");
     test.apply_standard();
     assert!(fill(&mut test, first) > first + 6);
+}
+
+#[test]
+fn what_the_index_does_not_have_is_in_memory() {
+    let mut test = Test::standard();
+    let body = "x".repeat(30_000);
+    for n in 0..1_000u64 {
+        assert_eq!(test.put("s", &[&body]).unwrap().start.seq_num.get(), n);
+        if n >= 60 {
+            test.apply_one();
+            let read = Read { limit: 1, ..Test::reading("s", Start::SeqNum(SeqNum::new(n - 50))) };
+            test.ask(A, &read);
+            assert!(matches!(&test.told(A)[..], [Told::Page(page)] if page.bodies.len() == 1), "{n}");
+        }
+    }
 }
 
 #[test]

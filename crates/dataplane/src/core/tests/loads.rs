@@ -1,6 +1,6 @@
 //! Streams that are not in memory: how they come, how they go, and what retention asks of them.
 
-use wire::config::ConfigPatch;
+use wire::config::{Class, ConfigPatch};
 use wire::handoff::{ToControl, ToShard};
 use wire::ids::{BucketId, Lsn, SeqNum, StreamId};
 use wire::message::{
@@ -236,6 +236,22 @@ fn a_recreated_stream_stays_until_the_index_knows_that_the_one_before_is_gone() 
     test.settle(usize::MAX);
     rest(&mut test);
     assert_eq!(rows(&test), 0);
+    let page = test.page(&Test::reading("s", Start::SeqNum(SeqNum::ZERO))).unwrap();
+    assert_eq!(page.bodies, vec!["new"]);
+}
+
+#[test]
+fn a_stream_made_again_in_the_other_lane_stays_too() {
+    let mut test = forgetful(Test::new());
+    test.put("s", &["old"]).unwrap();
+    test.settle(usize::MAX);
+    test.call(A, &StreamDelete { address: address("s") });
+    let standard = ConfigPatch { class: Some(Class::Standard), ..ConfigPatch::default() };
+    test.call(A, &StreamCreate { address: address("s"), config: standard });
+    test.put("s", &["new"]).unwrap();
+    test.apply_standard();
+    rest(&mut test);
+    assert_eq!(rows(&test), 1, "a tombstone would tell that it is gone");
     let page = test.page(&Test::reading("s", Start::SeqNum(SeqNum::ZERO))).unwrap();
     assert_eq!(page.bodies, vec!["new"]);
 }

@@ -212,6 +212,11 @@ fn resends_across_a_move_get_their_first_answer() {
     test.put("s", &["y"]).unwrap();
     test.offer(A, &once, &bytes);
     assert!(matches!(&test.told(A)[..], [Told::Appended(it)] if it.start.seq_num == SeqNum::ZERO), "at once");
+    let (late, late_crc) = batch(&["z"]);
+    test.offer(B, &Test::once("s", late_crc), &late);
+    test.offer(A, &once, &bytes);
+    test.commit_standard();
+    assert!(matches!(test.told(A)[..], [Told::Appended(_)]), "it waits for its stream's lane at most");
 }
 
 fn lossy() -> ShardConfig {
@@ -252,6 +257,8 @@ fn a_gap_is_entered_before_anything_else_and_its_tail_waits_for_it() {
     assert_eq!(test.call(A, &CheckTail { address: address("s") }), vec![Told::Tail(position(1 + GAP, 1_000))]);
     let page = test.page(&from(0)).unwrap();
     assert_eq!((page.bodies, page.end, page.at_tail), (vec!["a".to_owned()], 1 + GAP, true));
+    let page = test.page(&from(GAP / 2)).unwrap();
+    assert_eq!((page.bodies.len(), page.end), (0, 1 + GAP), "into it, with nothing behind it");
     let page = test.page(&Test::reading("s", Start::Timestamp(1_000))).unwrap();
     assert_eq!(page.start, 0);
 }

@@ -130,18 +130,29 @@ impl Test {
     /// The turn ends, and the store commits what it was given.
     pub(super) fn commit_standard(&mut self) {
         self.shard.hand_over(&mut self.world);
-        let parcels = std::mem::take(&mut self.world.parcels);
-        let Some(standard) = parcels.back().map(|(lsn, _)| *lsn) else { return };
+        self.commit_parcels(usize::MAX);
+    }
+
+    /// The store commits the first parcels that it was given.
+    pub(super) fn commit_parcels(&mut self, parcels: usize) {
+        let parcels = parcels.min(self.world.parcels.len());
+        let parcels: Vec<_> = self.world.parcels.drain(..parcels).collect();
+        let Some(standard) = parcels.last().map(|(lsn, _)| *lsn) else { return };
         self.store.committed.extend(parcels);
         self.shard.on_control(ToShard::Committed { standard }, &mut self.world);
     }
 
     /// The index applies what the store has committed.
     pub(super) fn apply_standard(&mut self) {
-        while let Some((standard, parcel)) = self.store.committed.pop_front() {
-            self.store.take_parcel(&parcel);
-            self.shard.on_control(ToShard::Applied { standard }, &mut self.world);
-        }
+        while self.apply_one() {}
+    }
+
+    /// The index applies the oldest parcel that the store has committed; false when there is none.
+    pub(super) fn apply_one(&mut self) -> bool {
+        let Some((standard, parcel)) = self.store.committed.pop_front() else { return false };
+        self.store.take_parcel(&parcel);
+        self.shard.on_control(ToShard::Applied { standard }, &mut self.world);
+        true
     }
 
     /// So many entries of the head log that are durable and not settled go to the store and into the index.

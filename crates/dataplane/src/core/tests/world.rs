@@ -170,6 +170,7 @@ pub(super) struct Test {
 
 pub(super) const A: ConnId = conn(1);
 pub(super) const B: ConnId = conn(2);
+pub(super) const C: ConnId = conn(3);
 
 const fn conn(slot: u32) -> ConnId {
     ConnId { shard: ShardId::ZERO, slot, generation: 0 }
@@ -242,7 +243,7 @@ impl Test {
     }
 
     fn of(config: ShardConfig, streams: Streams, mut world: Fake, store: Store) -> Self {
-        for conn in [A, B] {
+        for conn in [A, B, C] {
             world.outs.insert(conn, OutBuffer::default());
         }
         Self { shard: Shard::new(config, streams), world, store, calls: 0 }
