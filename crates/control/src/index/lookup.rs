@@ -155,7 +155,8 @@ impl<'a> Names<'a> {
                 Ok::<_, IndexError>((&**open, rows, head))
             }
         };
-        let mut scans = Box::pin(stream::iter(slots).map(scan).buffered(SCANS_AT_A_TIME));
+        let scans: Vec<_> = slots.iter().map(scan).collect();
+        let mut scans = Box::pin(stream::iter(scans).buffered(SCANS_AT_A_TIME));
         let mut names = Self { skip: start.len(), scans: Vec::new(), heads: BinaryHeap::new() };
         while let Some((open, rows, head)) = scans.try_next().await? {
             names.scans.push((open, rows));

@@ -12,7 +12,7 @@ use world::{BUCKET, Stream, World, block_on};
 mod extents;
 mod speed;
 mod streams;
-mod world;
+pub(crate) mod world;
 
 /// Both stores.
 fn check(test: impl AsyncFn(Arc<dyn Store>)) {
@@ -268,6 +268,42 @@ fn a_writer_that_was_taken_over_does_not_take_back() {
         let error = old.commit(vec![stream.append(1, 1)]).await.unwrap_err();
         assert!(matches!(error, IndexError::Fenced { .. }), "{error}");
         new.index.checkpoint().await.unwrap();
+    });
+}
+
+#[test]
+fn tasks_of_their_own_ask_and_apply_side_by_side() {
+    block_on(async {
+        let mut world = World::new(Arc::new(MemoryStore::new())).await;
+        let mut stream = Stream::new(1, "a");
+        let chunk = world.build(&[stream.create(), stream.append(3, 3)], 0);
+        let (index, key, prior) =
+            (Arc::new(world.index), stream.key.clone(), PriorChannel { incarnation: Epoch::new(9), low: 0, end: 0 });
+        let (writer, tender, asker) = (Arc::clone(&index), Arc::clone(&index), Arc::clone(&index));
+        let writes = tokio::spawn(async move {
+            writer.replay(&[prior]).await.unwrap();
+            writer.apply(&chunk.0).await.unwrap();
+            writer.checkpoint_if_due(Duration::from_secs(300)).await.unwrap()
+        });
+        assert!(writes.await.unwrap());
+        let tends = tokio::spawn(async move {
+            tender.upkeep().await.unwrap();
+            tender.reclaim_step(0).await.unwrap();
+            let (due, over) = (tender.due_by_age(0, 1).await.unwrap(), tender.take_over_bytes().await.unwrap());
+            let dead = tender.dead(0, 1).await.unwrap();
+            tender.forget_dead(&dead, 0).await.unwrap();
+            (due.len(), over.len(), tender.chunk_low(Epoch::new(1)).await.unwrap())
+        });
+        let asks = tokio::spawn(async move {
+            let row = asker.row_by_name(BUCKET, &key).await.unwrap().unwrap();
+            let (slot, id) = (row.slot(), row.stream_id);
+            assert_eq!(asker.rows_by_id(&[(slot, id)]).await.unwrap(), [row]);
+            assert_eq!(asker.extents_from(slot, id, SeqNum::ZERO, 9).await.unwrap().len(), 1);
+            assert!(asker.extent_at_time(slot, id, 0).await.unwrap().is_some());
+            (asker.list(BUCKET, "", 9).await.unwrap().len(), asker.count(BUCKET).await.unwrap())
+        });
+        assert_eq!((tends.await.unwrap(), asks.await.unwrap()), ((0, 0, Some(0)), (1, 1)));
+        index.close().await.unwrap();
     });
 }
 
