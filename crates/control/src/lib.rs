@@ -4,6 +4,7 @@
 
 pub mod channel;
 mod core;
+pub mod history;
 pub mod index;
 mod load;
 mod outbox;
