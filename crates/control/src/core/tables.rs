@@ -22,9 +22,8 @@ pub(super) struct Tables {
 
 impl Tables {
     pub(super) fn new(shards: u16, buckets: BTreeMap<BucketName, Arc<Bucket>>) -> Self {
-        // There is no index, so that it knows no stream of any bucket.
-        let fresh = buckets.values().map(|bucket| bucket.id).collect();
-        let first = Arc::new(BucketTable { version: 1, buckets, fresh });
+        // The index may know streams of all that were there before this run.
+        let first = Arc::new(BucketTable { version: 1, buckets, ..BucketTable::default() });
         Self {
             served: Arc::clone(&first),
             unconfirmed: VecDeque::from([Arc::clone(&first)]),
