@@ -146,6 +146,11 @@ impl History {
         self.blocks.insert(object, bytes);
     }
 
+    /// An object as far as memory has it from its start on; whoever asks checks whether that is all of it, and what was put.
+    pub(crate) fn in_memory(&self, object: ObjectId) -> Bytes {
+        joined(self.blocks.in_memory(object), 0)
+    }
+
     /// What was counted since the start.
     #[must_use]
     pub fn counts(&self) -> HistoryCounts {

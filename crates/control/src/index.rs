@@ -21,6 +21,7 @@ mod replay;
 mod rows;
 mod slot;
 mod staged;
+mod survey;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,6 +51,7 @@ pub use replay::Replayed;
 pub use rows::RowError;
 pub use rows::applied::AppliedChunks;
 pub use rows::extent::Located;
+pub use survey::InUse;
 
 use apply::Part;
 use database::Databases;
@@ -272,4 +274,4 @@ fn parts(at: ChunkId, bytes: &Bytes, footer: &Footer) -> Result<Vec<(Slot, Part)
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

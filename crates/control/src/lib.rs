@@ -8,6 +8,7 @@ pub mod history;
 pub mod index;
 mod load;
 mod outbox;
+pub mod settle;
 mod shell;
 pub mod store;
 

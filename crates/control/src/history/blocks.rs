@@ -205,6 +205,13 @@ impl Blocks {
         }
     }
 
+    /// An object from its start on, as far as its blocks are in memory one behind the other.
+    pub(super) fn in_memory(&self, object: ObjectId) -> Vec<Bytes> {
+        let mut state = self.0.state();
+        let block = |no| state.memory.get(&BlockKey { object, part: Part::Block(no) }).map(|block| block.bytes.clone());
+        (0..).map_while(block).collect()
+    }
+
     /// Drops a block that is not what it should be.
     pub(super) fn forget(&self, key: BlockKey) {
         self.0.state().memory.remove(&key);

@@ -5,6 +5,7 @@
 use std::ops::Range;
 
 use wire::ids::Epoch;
+use wire::slot::Slot;
 
 use super::RowError;
 use super::fields::{Fields, put_object_id};
@@ -34,6 +35,18 @@ pub(in crate::index) fn key(object: ObjectId) -> Vec<u8> {
 pub(in crate::index) fn chunks_of(incarnation: Epoch) -> Range<Vec<u8>> {
     let first = |incarnation| key(ObjectId::Chunk(ChunkId { incarnation, position: 0 }));
     first(incarnation)..first(incarnation.next())
+}
+
+/// The bounds of all chunks.
+pub(in crate::index) fn chunks() -> Range<Vec<u8>> {
+    let first = ChunkId { incarnation: Epoch::ZERO, position: 0 };
+    key(ObjectId::Chunk(first))..bundles().start
+}
+
+/// The bounds of all bundles.
+pub(in crate::index) fn bundles() -> Range<Vec<u8>> {
+    let first = Slot::all().next().map(|slot| ObjectId::Bundle { slot, epoch: Epoch::ZERO, id: 0 });
+    first.map_or_else(Vec::new, key)..vec![TAG + 1]
 }
 
 pub(in crate::index) fn decode_key(key: &[u8]) -> Result<ObjectId, RowError> {

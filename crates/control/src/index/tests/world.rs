@@ -21,9 +21,9 @@ use crate::channel::{ChunkId, CommittedChunk, PriorChannel, chunk_name};
 use crate::index::{Index, IndexError, IndexOptions, Located, SlotMade};
 use crate::store::{ObjectPrefix, PutNonce, Store};
 
-pub(super) const BUCKET: BucketId = BucketId::from_bytes([9; 16]);
+pub(crate) const BUCKET: BucketId = BucketId::from_bytes([9; 16]);
 
-pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let answer = runtime.block_on(async { tokio::time::timeout(Duration::from_secs(120), future).await.unwrap() });
     runtime.shutdown_background();
@@ -32,39 +32,39 @@ pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
 
 /// An entry, and what its shard knows of it.
 #[derive(Debug, Clone)]
-pub(super) struct Written {
-    item: ParcelItem,
-    bytes: Vec<u8>,
+pub(crate) struct Written {
+    pub(crate) item: ParcelItem,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// A stream that writes its entries in order.
 #[derive(Debug, Clone)]
-pub(super) struct Stream {
+pub(crate) struct Stream {
     number: u32,
-    pub(super) key: Key,
-    pub(super) config: StreamConfig,
-    pub(super) created_at_ms: i64,
+    pub(crate) key: Key,
+    pub(crate) config: StreamConfig,
+    pub(crate) created_at_ms: i64,
     rev: Rev,
     tail: u64,
     /// The stamp of the last record; the next batch is stamped a second later.
-    pub(super) last_ms: i64,
+    pub(crate) last_ms: i64,
 }
 
 impl Stream {
-    pub(super) fn new(number: u8, key: &str) -> Self {
+    pub(crate) fn new(number: u8, key: &str) -> Self {
         Self::numbered(number.into(), key)
     }
 
-    pub(super) fn numbered(number: u32, key: &str) -> Self {
+    pub(crate) fn numbered(number: u32, key: &str) -> Self {
         let (key, config) = (Key::new(key).unwrap(), StreamConfig::default());
         Self { number, key, config, created_at_ms: 1000 + i64::from(number), rev: Rev::ZERO, tail: 0, last_ms: 0 }
     }
 
-    pub(super) fn id(&self) -> StreamId {
+    pub(crate) fn id(&self) -> StreamId {
         StreamId::from_bytes([self.number.to_be_bytes(); 4].concat().try_into().unwrap())
     }
 
-    pub(super) fn slot(&self) -> Slot {
+    pub(crate) fn slot(&self) -> Slot {
         Slot::of(BUCKET, &self.key)
     }
 
@@ -79,30 +79,30 @@ impl Stream {
         Written { item: ParcelItem { slot, stream_id, bytes: length, content_bytes, first_ms }, bytes }
     }
 
-    pub(super) fn verb(&mut self, verb: &Verb) -> Written {
+    pub(crate) fn verb(&mut self, verb: &Verb) -> Written {
         let place = self.place();
         self.written(verb.encode(place), 0, 0)
     }
 
-    pub(super) fn create(&mut self) -> Written {
+    pub(crate) fn create(&mut self) -> Written {
         let (key, config) = (self.key.clone(), self.config);
         self.verb(&Verb::Create { bucket: BUCKET, key, config, created_at_ms: self.created_at_ms })
     }
 
-    pub(super) fn trim(&mut self, to: u64) -> Written {
+    pub(crate) fn trim(&mut self, to: u64) -> Written {
         self.verb(&Verb::Trim { to: SeqNum::new(to) })
     }
 
-    pub(super) fn reconfigure(&mut self) -> Written {
+    pub(crate) fn reconfigure(&mut self) -> Written {
         self.verb(&Verb::Reconfigure { config: self.config })
     }
 
-    pub(super) fn delete(&mut self) -> Written {
+    pub(crate) fn delete(&mut self) -> Written {
         self.verb(&Verb::Delete)
     }
 
     /// A batch of records of `bytes` each.
-    pub(super) fn append(&mut self, records: u16, bytes: usize) -> Written {
+    pub(crate) fn append(&mut self, records: u16, bytes: usize) -> Written {
         let mut builder = BatchBuilder::new();
         for _ in 0..records {
             builder.push::<&[u8], &[u8]>(None, &[], &vec![7; bytes]).unwrap();
@@ -129,19 +129,19 @@ impl Stream {
 
 /// A chunk that was committed.
 #[derive(Debug)]
-pub(super) struct Chunk(pub(super) CommittedChunk);
+pub(crate) struct Chunk(pub(crate) CommittedChunk);
 
 impl Chunk {
-    pub(super) fn slice(&self, extent: &Located) -> &[u8] {
+    pub(crate) fn slice(&self, extent: &Located) -> &[u8] {
         &self.0.bytes[extent.offset as usize..][..extent.bytes as usize]
     }
 }
 
-pub(super) struct World {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) index: Index,
-    pub(super) incarnation: Epoch,
-    pub(super) position: u64,
+pub(crate) struct World {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) index: Index,
+    pub(crate) incarnation: Epoch,
+    pub(crate) position: u64,
     options: IndexOptions,
     made: Arc<AtomicU64>,
     streams: BTreeMap<u32, Stream>,
@@ -149,11 +149,11 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) async fn new(store: Arc<dyn Store>) -> Self {
+    pub(crate) async fn new(store: Arc<dyn Store>) -> Self {
         Self::open(store, 0, IndexOptions::default()).await
     }
 
-    pub(super) async fn open(store: Arc<dyn Store>, slots: u64, options: IndexOptions) -> Self {
+    pub(crate) async fn open(store: Arc<dyn Store>, slots: u64, options: IndexOptions) -> Self {
         let made = Arc::new(AtomicU64::new(slots));
         let noted = Arc::clone(&made);
         let note: SlotMade = Arc::new(move |slot| {
@@ -166,18 +166,18 @@ impl World {
     }
 
     /// The slots that have an index.
-    pub(super) fn made(&self) -> u64 {
+    pub(crate) fn made(&self) -> u64 {
         self.made.load(Ordering::SeqCst)
     }
 
     /// Another process, that finds in the store what this one left.
-    pub(super) async fn crash(self) -> Self {
+    pub(crate) async fn crash(self) -> Self {
         let made = self.made();
         Self { streams: self.streams, ..Self::open(self.store, made, self.options).await }
     }
 
     /// Removes everything from the store.
-    pub(super) async fn wipe(&self) {
+    pub(crate) async fn wipe(&self) {
         while let page = self.store.list(&ObjectPrefix::all(), None, 1000).await.unwrap().objects
             && !page.is_empty()
         {
@@ -187,33 +187,33 @@ impl World {
         }
     }
 
-    pub(super) async fn files(&self) -> usize {
+    pub(crate) async fn files(&self) -> usize {
         self.store.list(&ObjectPrefix::parse("m/").unwrap(), None, 10_000).await.unwrap().objects.len()
     }
 
-    pub(super) fn keep(&mut self, stream: Stream) {
+    pub(crate) fn keep(&mut self, stream: Stream) {
         self.streams.insert(stream.number, stream);
     }
 
-    pub(super) fn kept(&mut self, number: u8) -> &mut Stream {
+    pub(crate) fn kept(&mut self, number: u8) -> &mut Stream {
         self.streams.get_mut(&number.into()).unwrap()
     }
 
-    pub(super) fn next_incarnation(&mut self) {
+    pub(crate) fn next_incarnation(&mut self) {
         (self.incarnation, self.position) = (self.incarnation.next(), 0);
     }
 
     /// The channel, if it ends here.
-    pub(super) fn ended(&self) -> PriorChannel {
+    pub(crate) fn ended(&self) -> PriorChannel {
         PriorChannel { incarnation: self.incarnation, low: 0, end: self.position }
     }
 
     /// Says in the next chunk what of a log it settles.
-    pub(super) fn settle(&mut self, log: LogId, from: u64, to: u64) {
+    pub(crate) fn settle(&mut self, log: LogId, from: u64, to: u64) {
         self.settles.push(Settles { log, from: Lsn::new(from), to: Lsn::new(to) });
     }
 
-    pub(super) fn build(&mut self, entries: &[Written], created_ms: i64) -> Chunk {
+    pub(crate) fn build(&mut self, entries: &[Written], created_ms: i64) -> Chunk {
         let header = ObjectHeader {
             kind: ObjectKind::Chunk,
             cluster: ClusterId::default(),
@@ -235,7 +235,7 @@ impl World {
     }
 
     /// Puts a chunk into the store, and applies it.
-    pub(super) async fn commit(&mut self, entries: Vec<Written>) -> Result<Chunk, IndexError> {
+    pub(crate) async fn commit(&mut self, entries: Vec<Written>) -> Result<Chunk, IndexError> {
         let chunk = self.build(&entries, 1_000_000);
         let body: Bytes = chunk.0.bytes.clone();
         // A test that commits another chunk at a place where one failed doesn't read it again.
@@ -246,7 +246,7 @@ impl World {
     }
 
     /// The keys of the bucket, by pages.
-    pub(super) async fn listed(&self, limit: usize) -> Vec<String> {
+    pub(crate) async fn listed(&self, limit: usize) -> Vec<String> {
         let mut found: Vec<String> = Vec::new();
         loop {
             let after = found.last().map_or("", String::as_str);
@@ -258,17 +258,17 @@ impl World {
         }
     }
 
-    pub(super) async fn row(&self, stream: &Stream) -> Option<StreamRow> {
+    pub(crate) async fn row(&self, stream: &Stream) -> Option<StreamRow> {
         let rows = self.index.rows_by_id(&[(stream.slot(), stream.id())]).await.unwrap();
         rows.into_iter().next()
     }
 
-    pub(super) async fn extents(&self, stream: &Stream, from: u64) -> Vec<Located> {
+    pub(crate) async fn extents(&self, stream: &Stream, from: u64) -> Vec<Located> {
         self.index.extents_from(stream.slot(), stream.id(), SeqNum::new(from), usize::MAX).await.unwrap()
     }
 
     /// Every row of every slot.
-    pub(super) async fn dump(&self) -> Vec<(u8, Bytes, Bytes)> {
+    pub(crate) async fn dump(&self) -> Vec<(u8, Bytes, Bytes)> {
         let mut found = Vec::new();
         for open in self.index.open_slots().await.unwrap() {
             let mut rows = open.scan(vec![0]..vec![0xff], DurabilityLevel::Memory).await.unwrap();

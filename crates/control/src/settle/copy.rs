@@ -1,0 +1,351 @@
+//! How do extents get from some objects into new ones?
+//!
+//! What the index points to in the sources is copied, by slot and stream, neighbours into one extent; with it go the verbs that lie in
+//! the sources, so that bundles can be understood without the index. A bundle is in the store before the index hears of it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::panic::resume_unwind;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use wire::batch::VerifiedBatch;
+use wire::chunk::{Built, ExtentRow, ObjectBuilder, ObjectHeader, ObjectKind, entries};
+use wire::crc::crc32c;
+use wire::entry::Entry;
+use wire::handoff::ParcelItem;
+use wire::ids::{Rev, StreamId};
+use wire::slot::Slot;
+
+use super::source::Source;
+use super::{SettleError, Settler};
+use crate::core::settle_pack::pack;
+use crate::index::{Located, Move, Moves, ObjectId};
+use crate::store::{PutNonce, StoreError};
+
+/// Attempts to put a bundle before the step is put off.
+const PUTS_MAX: u32 = 3;
+/// Streams that are looked up before other tasks get a turn.
+const STREAMS_A_TURN: usize = 64;
+
+/// Contiguous entries of a stream in a source.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    source: usize,
+    offset: u32,
+    bytes: u32,
+    first_rev: Rev,
+    /// What the index says of it; of the others only the verbs are copied.
+    located: Option<Located>,
+}
+
+/// What is copied of a stream, by rev.
+#[derive(Debug)]
+struct Copied {
+    stream_id: StreamId,
+    pieces: Vec<Piece>,
+}
+
+/// What copying did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Copying {
+    pub(super) bundles: usize,
+    pub(super) extents: usize,
+}
+
+impl Settler {
+    /// Copies what the index points to in the sources into bundles, and moves it there.
+    pub(super) async fn copy(&self, sources: Vec<Source>, now_ms: i64) -> Result<Copying, SettleError> {
+        let sources = Arc::new(sources);
+        let mut by_slot: BTreeMap<Slot, BTreeMap<StreamId, Vec<(usize, ExtentRow)>>> = BTreeMap::new();
+        for (at, source) in sources.iter().enumerate() {
+            for row in &source.footer.extents {
+                by_slot.entry(row.slot).or_default().entry(row.stream_id).or_default().push((at, *row));
+            }
+        }
+        let mut done = Copying::default();
+        for (slot, streams) in by_slot {
+            let copied = self.slot_pieces(slot, streams, &sources).await?;
+            // Verbs alone are in the rows of the index, and a bundle that nothing points to would go at once.
+            if !copied.iter().flat_map(|copied| &copied.pieces).any(|piece| piece.located.is_some()) {
+                continue;
+            }
+            self.copy_slot(slot, copied, (&sources, now_ms), &mut done).await?;
+        }
+        Ok(done)
+    }
+
+    async fn slot_pieces(
+        &self,
+        slot: Slot,
+        streams: BTreeMap<StreamId, Vec<(usize, ExtentRow)>>,
+        sources: &[Source],
+    ) -> Result<Vec<Copied>, SettleError> {
+        let numbers: HashMap<ObjectId, usize> = sources.iter().map(|s| s.object).zip(0..).collect();
+        let mut copied = Vec::new();
+        for (no, (stream_id, rows)) in streams.into_iter().enumerate() {
+            if no % STREAMS_A_TURN == 0 {
+                tokio::task::yield_now().await;
+            }
+            let pieces = self.pieces((slot, stream_id), &rows, &numbers).await?;
+            if !pieces.is_empty() {
+                copied.push(Copied { stream_id, pieces });
+            }
+        }
+        Ok(copied)
+    }
+
+    /// What there is to copy of a stream; nothing of one that is deleted.
+    async fn pieces(
+        &self,
+        stream: (Slot, StreamId),
+        rows: &[(usize, ExtentRow)],
+        numbers: &HashMap<ObjectId, usize>,
+    ) -> Result<Vec<Piece>, SettleError> {
+        let records = || rows.iter().map(|(_, row)| row).filter(|row| row.has_records);
+        let bounds = records().map(|row| row.first).min().zip(records().map(|row| row.end).max());
+        let extents = match bounds {
+            Some(bounds) => self.index.extents_within(stream, bounds, |object| numbers.contains_key(&object)).await?,
+            None => Vec::new(),
+        };
+        if extents.is_empty() && self.index.rows_by_id(&[stream]).await?.is_empty() {
+            return Ok(Vec::new());
+        }
+        let is_located = |row: &ExtentRow| {
+            extents.iter().any(|extent| extent.first_rev <= row.first_rev && row.last_rev <= extent.last_rev)
+        };
+        let verbs = rows.iter().filter(|(_, row)| !is_located(row)).map(|(source, row)| Piece {
+            source: *source,
+            offset: row.offset,
+            bytes: row.bytes,
+            first_rev: row.first_rev,
+            located: None,
+        });
+        let located = extents.iter().map(|extent| Piece {
+            source: numbers[&extent.object],
+            offset: extent.offset,
+            bytes: extent.bytes,
+            first_rev: extent.first_rev,
+            located: Some(*extent),
+        });
+        let mut pieces: Vec<_> = verbs.chain(located).collect();
+        pieces.sort_by_key(|piece| (piece.first_rev, piece.located.is_none()));
+        Ok(pieces)
+    }
+
+    async fn copy_slot(
+        &self,
+        slot: Slot,
+        streams: Vec<Copied>,
+        (sources, now_ms): (&Arc<Vec<Source>>, i64),
+        done: &mut Copying,
+    ) -> Result<(), SettleError> {
+        let bytes = |copied: &Copied| copied.pieces.iter().map(|piece| piece.bytes).collect();
+        let sizes: Vec<Vec<u32>> = streams.iter().map(bytes).collect();
+        for packed in pack(&sizes, self.options.pack_rules()) {
+            let of = |(stream, pieces): (usize, std::ops::Range<usize>)| {
+                let Copied { stream_id, pieces: all } = &streams[stream];
+                Copied { stream_id: *stream_id, pieces: all[pieces].to_vec() }
+            };
+            let bundle = Bundle {
+                header: self.bundle_header(slot, now_ms),
+                id: uuid::Uuid::now_v7().as_u128(),
+                streams: packed.into_iter().map(of).collect(),
+            };
+            let sources = Arc::clone(sources);
+            let built = tokio::task::spawn_blocking(move || bundle.build(&sources)).await;
+            let Ready { bytes, moves, failed } = built.unwrap_or_else(|error| resume_unwind(error.into_panic()));
+            for (object, error) in failed {
+                self.leave_alone(object, &error);
+            }
+            if moves.moves.is_empty() {
+                continue;
+            }
+            self.put(moves.object, &bytes).await?;
+            let moved = self.index.move_extents(&moves).await?;
+            done.bundles += 1;
+            done.extents += moves.moves.iter().map(|one| one.from.len()).sum::<usize>();
+            let mut counts = self.counted();
+            counts.bundles += 1;
+            counts.bundle_bytes += bytes.len() as u64;
+            counts.extents_moved += moves.moves.iter().map(|one| one.from.len() as u64).sum::<u64>();
+            counts.streams_stale += moved.stale as u64;
+        }
+        Ok(())
+    }
+
+    fn bundle_header(&self, slot: Slot, created_ms: i64) -> ObjectHeader {
+        ObjectHeader {
+            kind: ObjectKind::Bundle,
+            cluster: self.channel.cluster(),
+            star: self.channel.star(),
+            incarnation: self.channel.incarnation(),
+            position: 0,
+            slot,
+            created_ms,
+        }
+    }
+
+    async fn put(&self, object: ObjectId, bytes: &Bytes) -> Result<(), StoreError> {
+        let (name, nonce) = (object.name(), PutNonce::fresh());
+        for _ in 1..PUTS_MAX {
+            match self.store.put_if_absent(&name, bytes.clone(), nonce).await {
+                Err(StoreError::Unavailable { .. }) => {}
+                answered => return answered.map(drop),
+            }
+        }
+        self.store.put_if_absent(&name, bytes.clone(), nonce).await.map(drop)
+    }
+}
+
+/// A bundle before it is built.
+#[derive(Debug)]
+struct Bundle {
+    header: ObjectHeader,
+    id: u128,
+    streams: Vec<Copied>,
+}
+
+/// A bundle that is built.
+#[derive(Debug)]
+struct Ready {
+    bytes: Bytes,
+    moves: Moves,
+    /// Objects with entries that are not what the index says of them, and what is wrong.
+    failed: Vec<(ObjectId, SettleError)>,
+}
+
+impl Bundle {
+    /// Builds it. Streams whose entries are not what the index says stay where they are.
+    fn build(self, sources: &[Source]) -> Ready {
+        let ObjectHeader { slot, incarnation, created_ms, .. } = self.header;
+        let mut builder = ObjectBuilder::new(self.header);
+        let (mut taken, mut failed) = (Vec::with_capacity(self.streams.len()), Vec::new());
+        for Copied { stream_id, pieces } in &self.streams {
+            match gather((slot, *stream_id), pieces, sources) {
+                Ok(entries) => {
+                    entries.iter().for_each(|(item, entry)| builder.push(item, entry));
+                    taken.push((*stream_id, pieces));
+                }
+                Err((source, error)) => failed.push((sources[source].object, error)),
+            }
+        }
+        let Built { bytes, footer } = builder.finish();
+        let object = ObjectId::Bundle { slot, epoch: incarnation, id: self.id };
+        let mut moves = Vec::new();
+        let mut rows = footer.extents.iter().filter(|row| row.has_records).peekable();
+        // Both by stream, then by rev.
+        for (stream_id, pieces) in taken {
+            let mut located = pieces.iter().filter_map(|piece| piece.located).peekable();
+            while let Some(row) = rows.next_if(|row| row.stream_id == stream_id) {
+                let from: Vec<_> = std::iter::from_fn(|| located.next_if(|one| one.last_rev <= row.last_rev)).collect();
+                let first = from.first().map_or(object, |one| one.object);
+                match moved(stream_id, from, (row, object)) {
+                    Ok(one) => moves.push(one),
+                    Err(error) => failed.push((first, error)),
+                }
+            }
+        }
+        Ready { bytes: bytes.into(), moves: Moves { slot, object, created_ms, moves }, failed }
+    }
+}
+
+/// The extents that one extent of a bundle takes the place of.
+fn moved(stream_id: StreamId, from: Vec<Located>, (row, object): (&ExtentRow, ObjectId)) -> Result<Move, SettleError> {
+    let to = Located {
+        object,
+        offset: row.offset,
+        bytes: row.bytes,
+        content_bytes: row.content_bytes,
+        entries: row.entries,
+        crc: row.crc,
+        first: row.first,
+        end: row.end,
+        first_rev: row.first_rev,
+        last_rev: row.last_rev,
+        slot_epoch: row.slot_epoch,
+        first_ms: row.first_ms,
+        last_ms: row.last_ms,
+        arrival_ms: row.arrival_ms,
+    };
+    let bounds = from.first().map(|from| from.first).zip(from.last().map(|from| from.end));
+    if bounds != Some((to.first, to.end)) {
+        let what = format!("records {}..{} were copied, the index has {bounds:?}", to.first, to.end);
+        return Err(SettleError::Copy { stream_id, what });
+    }
+    Ok(Move { stream_id, from, to })
+}
+
+type Taken<'a> = Vec<(ParcelItem, &'a [u8])>;
+
+/// The entries of a stream's pieces, in order: all of those that the index points to, and the verbs of the rest. An error comes with
+/// the source that it is about.
+fn gather<'a>(
+    stream: (Slot, StreamId),
+    pieces: &[Piece],
+    sources: &'a [Source],
+) -> Result<Taken<'a>, (usize, SettleError)> {
+    let (mut taken, mut last): (Taken<'a>, Rev) = (Vec::new(), Rev::ZERO);
+    for (at, piece) in pieces.iter().enumerate() {
+        let next = pieces[at + 1..].iter().find(|piece| piece.located.is_some()).map(|piece| piece.first_rev);
+        let all = take(stream, piece, &sources[piece.source]).map_err(|error| (piece.source, error))?;
+        for Single { rev, is_verb, item, bytes } in all {
+            let is_covered = rev <= last || next.is_some_and(|next| rev >= next);
+            if piece.located.is_none() && (is_covered || !is_verb) {
+                continue;
+            }
+            last = rev;
+            taken.push((item, bytes));
+        }
+    }
+    Ok(taken)
+}
+
+/// An entry of a piece, and what its shard knew of it.
+#[derive(Debug)]
+struct Single<'a> {
+    rev: Rev,
+    is_verb: bool,
+    item: ParcelItem,
+    bytes: &'a [u8],
+}
+
+/// The entries of a piece.
+fn take<'a>(
+    (slot, stream_id): (Slot, StreamId),
+    piece: &Piece,
+    source: &'a Source,
+) -> Result<Vec<Single<'a>>, SettleError> {
+    let wrong = |what: String| SettleError::Copy { stream_id, what };
+    let start = piece.offset as usize;
+    let bytes = source.bytes.get(start..start.saturating_add(piece.bytes as usize));
+    let bytes = bytes.ok_or_else(|| wrong("they end past the end of their object".to_owned()))?;
+    if piece.located.is_some_and(|located| located.crc != crc32c(bytes)) {
+        return Err(wrong("their sum is another one than the index has".to_owned()));
+    }
+    let mut taken = Vec::new();
+    for entry in entries(bytes) {
+        let (entry, bytes) = entry.map_err(|error| wrong(error.to_string()))?;
+        let is_verb = matches!(entry, Entry::Verb { .. });
+        let item = item((slot, stream_id), &entry, bytes)?;
+        taken.push(Single { rev: entry.place().rev, is_verb, item, bytes });
+    }
+    Ok(taken)
+}
+
+/// What an entry's shard knew of it.
+fn item((slot, stream_id): (Slot, StreamId), entry: &Entry<'_>, bytes: &[u8]) -> Result<ParcelItem, SettleError> {
+    let wrong = |what: String| SettleError::Copy { stream_id, what };
+    let length = u32::try_from(bytes.len()).map_err(|error| wrong(error.to_string()))?;
+    if entry.place().stream_id != stream_id {
+        return Err(wrong(format!("an entry of stream {} lies among them", entry.place().stream_id)));
+    }
+    let (content_bytes, first_ms) = match entry {
+        Entry::Verb { .. } => (0, 0),
+        Entry::Batch { head, batch, .. } => {
+            let batch = VerifiedBatch::summed(batch, head.batch_crc).map_err(|error| wrong(error.to_string()))?;
+            let stamping = head.stamping;
+            (batch.content_bytes(), stamping.effective(batch.stamp(0), stamping.previous_ms))
+        }
+    };
+    Ok(ParcelItem { slot, stream_id, bytes: length, content_bytes, first_ms })
+}

@@ -1,0 +1,178 @@
+//! What is too old, and when that is not believed.
+
+use std::sync::Arc;
+
+use wire::handoff::ToShard;
+
+use super::world::{World, right};
+use super::{ClockFault, ClockLook};
+use crate::index::tests::world::block_on;
+use crate::store::MemoryStore;
+
+const YEAR_MS: i64 = 365 * 86_400_000;
+/// How long records are kept.
+const AGE_MS: u64 = 100_000;
+
+/// A star whose one stream has twenty batches of three records, stamped a second apart from 1 s on, kept for 100 s.
+async fn aged(store: &MemoryStore) -> World {
+    let mut world = World::new(Arc::new(store.clone())).await;
+    world.create(1).await;
+    world.data.streams[0].config.retention.max_age_ms = AGE_MS;
+    let entries = vec![world.data.streams[0].reconfigure()];
+    world.commit(entries).await;
+    world.write(20, 100).await;
+    world
+}
+
+fn to(asked: &[ToShard]) -> Vec<u64> {
+    let to = |message: &ToShard| match message {
+        ToShard::TrimTo { to, .. } => to.get(),
+        other => panic!("only trims are asked for, not {other:?}"),
+    };
+    asked.iter().map(to).collect()
+}
+
+/// The clocks so long after the stamps began.
+fn at(ms: i64) -> ClockLook {
+    right(ms)
+}
+
+#[test]
+fn records_that_are_too_old_are_trimmed_up_to_the_first_batch_that_is_not() {
+    block_on(async {
+        let world = aged(&MemoryStore::new()).await;
+        assert_eq!(to(&world.retain(at(101_000)).await), [3], "the batch of 1 s");
+        let world = aged(&MemoryStore::new()).await;
+        assert_eq!(to(&world.retain(at(110_500)).await), [30]);
+        assert_eq!(to(&world.retain(at(111_000)).await), Vec::<u64>::new(), "it was asked a moment ago");
+        assert_eq!(to(&world.retain(at(171_000)).await), [60], "all, up to the tail");
+        assert_eq!(world.settler.counts().trims_asked, 2);
+        // In one extent of a bundle: batch by batch all the same, once the first extent is too old.
+        let mut world = aged(&MemoryStore::new()).await;
+        world.bundle().await;
+        world.write(1, 100).await;
+        assert_eq!(to(&world.retain(at(119_999)).await), Vec::<u64>::new());
+        assert_eq!(to(&world.retain(at(120_000)).await), [60]);
+    });
+}
+
+#[test]
+fn a_trim_that_was_asked_for_frees_its_room() {
+    block_on(async {
+        let mut world = aged(&MemoryStore::new()).await;
+        world.bundle().await;
+        let asked = to(&world.retain(at(200_000)).await);
+        let entries = vec![world.trim(0, asked[0])];
+        world.commit(entries).await;
+        for _ in 0..2 {
+            world.bundle().await;
+            world.delete_chunks().await;
+            world.settler.reclaim_step(crate::shell::unix_ms() + YEAR_MS).await.unwrap();
+            world.index.checkpoint().await.unwrap();
+        }
+        assert_eq!(world.names("d/").await, Vec::<String>::new());
+        assert_eq!(to(&world.retain(at(300_000)).await), Vec::<u64>::new());
+    });
+}
+
+#[test]
+fn more_bytes_than_may_be_are_trimmed_whatever_the_clock_says() {
+    block_on(async {
+        let mut world = World::new(Arc::new(MemoryStore::new())).await;
+        world.create(1).await;
+        world.data.streams[0].config.retention.max_bytes = 3000;
+        let entries = vec![world.data.streams[0].reconfigure()];
+        world.commit(entries).await;
+        world.retain(at(0)).await;
+        world.retain(at(0).stepped(YEAR_MS)).await;
+        assert!(world.settler.counts().retention_stopped);
+        world.write(20, 100).await;
+        let asked = to(&world.retain(at(1000).stepped(YEAR_MS)).await);
+        assert_eq!(asked, [30], "ten batches of 300 bytes stay");
+        assert_eq!(to(&world.retain(at(2000).stepped(YEAR_MS)).await), Vec::<u64>::new());
+    });
+}
+
+impl ClockLook {
+    /// The wall clock moved by itself.
+    fn stepped(self, by_ms: i64) -> Self {
+        Self { wall_ms: self.wall_ms + by_ms, ..self }
+    }
+}
+
+#[test]
+fn a_step_of_a_year_trims_nothing_until_an_operator_confirms_the_time() {
+    block_on(async {
+        for step_ms in [YEAR_MS, -YEAR_MS] {
+            let world = aged(&MemoryStore::new()).await;
+            world.retain(at(50_000)).await;
+            for ms in [51_000, 52_000, 500_000] {
+                assert_eq!(to(&world.retain(at(ms).stepped(step_ms)).await), Vec::<u64>::new());
+            }
+            assert_eq!(world.settler.clock_fault(), Some(ClockFault::Stepped { step_ms }));
+            assert!(world.settler.counts().retention_stopped);
+            world.settler.confirm_clock();
+            assert_eq!(world.settler.clock_fault(), None);
+            let asked = to(&world.retain(at(501_000).stepped(step_ms)).await);
+            assert_eq!(asked, if step_ms > 0 { vec![60] } else { vec![] });
+        }
+    });
+}
+
+#[test]
+fn a_step_while_the_star_is_down_is_found_and_a_restart_confirms_nothing() {
+    block_on(async {
+        for step_ms in [YEAR_MS, -YEAR_MS] {
+            let store = MemoryStore::new();
+            let world = aged(&store).await;
+            world.retain(at(50_000)).await;
+            let world = world.crash().await;
+            assert_eq!(to(&world.retain(at(60_000).stepped(step_ms)).await), Vec::<u64>::new());
+            assert_eq!(world.settler.clock_fault(), Some(ClockFault::Stepped { step_ms }));
+            // The next look notes it; then not even another boot makes it forgotten.
+            world.retain(at(61_000).stepped(step_ms)).await;
+            let world = world.crash().await;
+            let rebooted = ClockLook { boot_id: [2; 16], boot_ms: 5, ..at(62_000).stepped(step_ms) };
+            assert_eq!(to(&world.retain(rebooted).await), Vec::<u64>::new());
+            assert!(world.settler.clock_fault().is_some());
+            world.settler.confirm_clock();
+            world.retain(ClockLook { boot_ms: 6, ..rebooted }).await;
+            let world = world.crash().await;
+            world.retain(ClockLook { boot_ms: 7, ..rebooted }).await;
+            assert_eq!(world.settler.clock_fault(), None);
+        }
+    });
+}
+
+#[test]
+fn what_was_noted_of_clocks_and_cannot_be_read_stops_retention_by_age() {
+    block_on(async {
+        let store = MemoryStore::new();
+        let world = aged(&store).await;
+        world.retain(at(50_000)).await;
+        let name = crate::store::ObjectName::parse("meta/clock").unwrap();
+        store.tamper(&name, b"nonsense".as_slice().into());
+        let world = world.crash().await;
+        assert_eq!(to(&world.retain(at(500_000)).await), Vec::<u64>::new());
+        assert_eq!(world.settler.clock_fault(), Some(ClockFault::Unreadable));
+        world.settler.confirm_clock();
+        assert_eq!(to(&world.retain(at(501_000)).await), [60]);
+    });
+}
+
+#[test]
+fn while_the_clock_is_not_known_nothing_is_reclaimed() {
+    block_on(async {
+        let mut world = World::new(Arc::new(MemoryStore::new())).await;
+        world.create(1).await;
+        world.write(3, 100).await;
+        world.bundle().await;
+        let delete = vec![world.delete(0)];
+        world.commit(delete).await;
+        world.index.checkpoint().await.unwrap();
+        let now_ms = crate::shell::unix_ms() + YEAR_MS;
+        assert_eq!(world.settler.reclaim_step(now_ms).await.unwrap().objects, 0);
+        world.believe().await;
+        assert_eq!(world.settler.reclaim_step(now_ms).await.unwrap().objects, 1);
+    });
+}
