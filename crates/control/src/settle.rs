@@ -153,6 +153,8 @@ pub struct SettleParts {
     pub prior: Vec<PriorChannel>,
     /// The newest time that is known to have been written, in milliseconds; `None` when none is.
     pub newest_ms: Option<i64>,
+    /// An operator says that the wall clock is right.
+    pub confirms_clock: bool,
 }
 
 /// The background behind the channel. Its steps may run side by side; each of them does once at a time.
@@ -163,6 +165,7 @@ pub struct Settler {
     channel: Channel,
     history: Arc<History>,
     newest_ms: Option<i64>,
+    confirms_clock: bool,
     options: SettleOptions,
     /// Held while extents move: two copies of one would be one too many.
     copying: tokio::sync::Mutex<()>,
@@ -183,7 +186,7 @@ impl Settler {
     /// Takes what it works with; nothing is done before a step is asked for, or [`Settler::run`] is.
     #[must_use]
     pub fn new(parts: SettleParts, options: SettleOptions) -> Self {
-        let SettleParts { store, index, channel, history, prior, newest_ms } = parts;
+        let SettleParts { store, index, channel, history, prior, newest_ms, confirms_clock } = parts;
         let frees = tokio::sync::Mutex::new(Frees::new(channel.incarnation(), &prior));
         Self {
             store,
@@ -191,6 +194,7 @@ impl Settler {
             channel,
             history,
             newest_ms,
+            confirms_clock,
             options,
             copying: tokio::sync::Mutex::default(),
             frees,

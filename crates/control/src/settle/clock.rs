@@ -100,14 +100,17 @@ impl Settler {
             None => {
                 let (version, noted) = self.read_clock().await?;
                 *kept = Some(Kept { version, noted: None });
-                let guard = ClockGuard::new(look, noted, self.newest_ms);
+                let mut guard = ClockGuard::new(look, noted, self.newest_ms);
+                if self.confirms_clock {
+                    guard.on_confirm();
+                }
                 let fault = guard.fault();
                 *self.guard() = Some(guard);
                 fault
             }
         };
         if let Some(fault) = fault {
-            tracing::error!(%fault, "records are not dropped by their age any more until an operator confirms the time");
+            tracing::error!(%fault, "records are not dropped by their age any more until an operator confirms the time with --confirm-clock");
         }
         if let Some(kept) = &mut *kept {
             self.note_clock(kept).await?;

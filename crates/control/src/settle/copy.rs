@@ -24,6 +24,8 @@ use crate::store::{PutNonce, StoreError};
 
 /// Attempts to put a bundle before the step is put off.
 const PUTS_MAX: u32 = 3;
+/// How far records of one extent are apart at most, unless they were before: what is too old goes by whole extents.
+const EXTENT_SPAN_MS_MAX: i64 = 3_600_000;
 /// Streams that are looked up before other tasks get a turn.
 const STREAMS_A_TURN: usize = 64;
 
@@ -62,14 +64,21 @@ impl Settler {
                 by_slot.entry(row.slot).or_default().entry(row.stream_id).or_default().push((at, *row));
             }
         }
-        let mut done = Copying::default();
+        let (mut done, mut wanted) = (Copying::default(), vec![false; sources.len()]);
         for (slot, streams) in by_slot {
             let copied = self.slot_pieces(slot, streams, &sources).await?;
+            for piece in copied.iter().flat_map(|copied| &copied.pieces) {
+                wanted[piece.source] |= piece.located.is_some();
+            }
             // Verbs alone are in the rows of the index, and a bundle that nothing points to would go at once.
             if !copied.iter().flat_map(|copied| &copied.pieces).any(|piece| piece.located.is_some()) {
                 continue;
             }
             self.copy_slot(slot, copied, (&sources, now_ms), &mut done).await?;
+        }
+        for (source, _) in sources.iter().zip(wanted).filter(|(_, is_wanted)| !is_wanted) {
+            // Trimmed a moment ago, or its row is wrong: then it is not to be read again and again.
+            self.skip(source.object);
         }
         Ok(done)
     }
@@ -223,7 +232,7 @@ impl Bundle {
         for Copied { stream_id, pieces } in &self.streams {
             match gather((slot, *stream_id), pieces, sources) {
                 Ok(entries) => {
-                    entries.iter().for_each(|(item, entry)| builder.push(item, entry));
+                    push(&mut builder, &entries);
                     taken.push((*stream_id, pieces));
                 }
                 Err((source, error)) => failed.push((sources[source].object, error)),
@@ -246,6 +255,15 @@ impl Bundle {
             }
         }
         Ready { bytes: bytes.into(), moves: Moves { slot, object, created_ms, moves }, failed }
+    }
+}
+
+fn push<'a>(builder: &mut ObjectBuilder<'a>, entries: &[Taken<'a>]) {
+    for Taken { item, bytes, begins_extent } in entries {
+        if *begins_extent {
+            builder.end_extent(item.slot, item.stream_id);
+        }
+        builder.push(item, bytes);
     }
 }
 
@@ -275,7 +293,31 @@ fn moved(stream_id: StreamId, from: Vec<Located>, (row, object): (&ExtentRow, Ob
     Ok(Move { stream_id, from, to })
 }
 
-type Taken<'a> = Vec<(ParcelItem, &'a [u8])>;
+/// An entry that is copied.
+#[derive(Debug)]
+struct Taken<'a> {
+    item: ParcelItem,
+    bytes: &'a [u8],
+    begins_extent: bool,
+}
+
+/// Cuts what is copied of a stream into extents that span a bounded time.
+#[derive(Debug, Default)]
+struct Spans {
+    start_ms: Option<i64>,
+}
+
+impl Spans {
+    /// Whether these records begin a new extent.
+    fn cuts_before(&mut self, located: &Located) -> bool {
+        let start_ms = *self.start_ms.get_or_insert(located.first_ms);
+        let cuts = located.last_ms.saturating_sub(start_ms) > EXTENT_SPAN_MS_MAX;
+        if cuts {
+            self.start_ms = Some(located.first_ms);
+        }
+        cuts
+    }
+}
 
 /// The entries of a stream's pieces, in order: all of those that the index points to, and the verbs of the rest. An error comes with
 /// the source that it is about.
@@ -283,18 +325,20 @@ fn gather<'a>(
     stream: (Slot, StreamId),
     pieces: &[Piece],
     sources: &'a [Source],
-) -> Result<Taken<'a>, (usize, SettleError)> {
-    let (mut taken, mut last): (Taken<'a>, Rev) = (Vec::new(), Rev::ZERO);
+) -> Result<Vec<Taken<'a>>, (usize, SettleError)> {
+    let (mut taken, mut last, mut spans) = (Vec::new(), Rev::ZERO, Spans::default());
     for (at, piece) in pieces.iter().enumerate() {
         let next = pieces[at + 1..].iter().find(|piece| piece.located.is_some()).map(|piece| piece.first_rev);
         let all = take(stream, piece, &sources[piece.source]).map_err(|error| (piece.source, error))?;
+        let mut begins_extent = piece.located.is_some_and(|located| spans.cuts_before(&located));
         for Single { rev, is_verb, item, bytes } in all {
             let is_covered = rev <= last || next.is_some_and(|next| rev >= next);
             if piece.located.is_none() && (is_covered || !is_verb) {
                 continue;
             }
             last = rev;
-            taken.push((item, bytes));
+            taken.push(Taken { item, bytes, begins_extent });
+            begins_extent = false;
         }
     }
     Ok(taken)

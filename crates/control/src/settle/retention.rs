@@ -33,24 +33,24 @@ impl Settler {
         trims: &(impl Fn(Slot, ToShard) + Send + Sync),
     ) -> Result<usize, SettleError> {
         let believed = self.watch_clock(look).await;
-        let mut asked = Vec::new();
-        for (row, to) in self.index.take_over_bytes().await? {
-            asked.push((row, to));
-        }
-        if matches!(believed, Ok(true)) {
-            let due = self.index.due_by_age(look.wall_ms, DUE_MAX).await?;
-            let first = |due: Due| async move {
-                let to = self.first_to_stay(&due).await;
-                (due.row, to)
-            };
-            let mut firsts = Box::pin(stream::iter(due).map(first).buffer_unordered(READS_AT_A_TIME));
-            while let Some(one) = firsts.next().await {
-                asked.push(one);
-            }
-        }
-        let count = asked.into_iter().filter(|(row, to)| ask(row, *to, trims)).count();
+        let over = self.index.take_over_bytes().await?;
+        let mut count = over.iter().filter(|(row, to)| ask(row, *to, trims)).count();
         self.counted().trims_asked += count as u64;
-        believed.map(|_| count)
+        if !believed? {
+            return Ok(count);
+        }
+        let due = self.index.due_by_age(look.wall_ms, DUE_MAX).await?;
+        let first = |due: Due| async move {
+            let to = self.first_to_stay(&due).await;
+            (due.row, to)
+        };
+        let mut firsts = Box::pin(stream::iter(due).map(first).buffer_unordered(READS_AT_A_TIME));
+        while let Some((row, to)) = firsts.next().await {
+            let is_asked = ask(&row, to, trims);
+            count += usize::from(is_asked);
+            self.counted().trims_asked += u64::from(is_asked);
+        }
+        Ok(count)
     }
 
     /// The first record of the first batch that is not too old; as far as extents tell when it can't be read.

@@ -27,7 +27,7 @@ pub(super) struct Source {
     pub(super) footer: Footer,
 }
 
-/// Objects that could not be read, and when that was.
+/// Objects that could not be copied, and when that was.
 #[derive(Debug, Default)]
 pub(super) struct Unreadable(BTreeMap<ObjectId, Instant>);
 
@@ -79,13 +79,18 @@ impl Settler {
     pub(super) fn leave_alone(&self, object: ObjectId, error: &dyn std::error::Error) {
         tracing::error!(object = %object.name(), %error, "an object that extents point to can't be copied; restore it");
         self.counted().unreadable += 1;
+        self.skip(object);
+    }
+
+    /// Leaves an object alone for a while.
+    pub(super) fn skip(&self, object: ObjectId) {
         let mut unreadable = self.unreadable.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if unreadable.0.len() < LEFT_ALONE_MAX {
             unreadable.0.insert(object, Instant::now());
         }
     }
 
-    /// Whether an object could not be read a while ago.
+    /// Whether an object could not be copied a while ago.
     pub(super) fn is_left_alone(&self, object: ObjectId) -> bool {
         let mut unreadable = self.unreadable.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         match unreadable.0.get(&object).map(Instant::elapsed) {

@@ -10,6 +10,7 @@ use crate::index::tests::world::block_on;
 use crate::store::{Fault, LocalDirectory, MemoryStore, ObjectName, Rule, Span, When};
 use world::{LATER_MS, World, settle_options};
 
+mod lives;
 mod orphans;
 mod retention;
 mod world;

@@ -96,6 +96,11 @@ impl<'a> ObjectBuilder<'a> {
         note(&mut self.extents[at as usize].row, item, &peek);
     }
 
+    /// Ends the extent of a stream: its next entry begins a new one.
+    pub fn end_extent(&mut self, slot: Slot, stream_id: StreamId) {
+        self.open.remove(&(slot, stream_id));
+    }
+
     /// Says what part of a head log the entries take over.
     pub fn settles(&mut self, settles: Settles) {
         self.settles.push(settles);

@@ -144,6 +144,24 @@ fn revs_with_a_gap_or_out_of_order_lie_in_extents_of_their_own() {
 }
 
 #[test]
+fn an_extent_ends_where_it_is_told_to() {
+    let given = [1, 2, 3].map(|rev| batch(spot(0, 1, 5, rev)));
+    let mut builder = ObjectBuilder::new(header(ObjectKind::Bundle));
+    builder.end_extent(spot(0, 1, 5, 1).place().slot, spot(0, 1, 5, 1).place().stream_id);
+    for (item, entry) in &given {
+        builder.push(item, entry);
+        builder.end_extent(item.slot, StreamId::from_bytes([2; 16]));
+        if item.first_ms == given[1].0.first_ms {
+            builder.end_extent(item.slot, item.stream_id);
+        }
+    }
+    let built = builder.finish();
+    let revs = built.footer.extents.iter().map(|row| (row.first_rev.get(), row.last_rev.get()));
+    assert_eq!(revs.collect::<Vec<_>>(), [(1, 2), (3, 3)]);
+    assert_eq!(decode(&built.bytes), Ok(built.footer));
+}
+
+#[test]
 fn an_object_reads_as_it_was_built() {
     let Built { bytes, footer } = built(&given());
     assert_eq!(decode(&bytes), Ok(footer.clone()));

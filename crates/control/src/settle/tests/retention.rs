@@ -57,6 +57,27 @@ fn records_that_are_too_old_are_trimmed_up_to_the_first_batch_that_is_not() {
 }
 
 #[test]
+fn an_extent_of_a_bundle_spans_an_hour_at_most_so_that_age_is_kept_to() {
+    block_on(async {
+        let mut world = World::new(Arc::new(MemoryStore::new())).await;
+        world.create(1).await;
+        for _ in 0..9 {
+            let entries = vec![world.append(0, 3, 100)];
+            world.commit(entries).await;
+            // The next batch comes 20 minutes later.
+            world.data.streams[0].last_ms += 1_199_000;
+        }
+        world.settle().await;
+        let stream = &world.data.streams[0];
+        let extents = world.index.extents_from(stream.slot(), stream.id(), wire::ids::SeqNum::ZERO, 9).await.unwrap();
+        let bounds: Vec<_> = extents.iter().map(|extent| (extent.first.get(), extent.end.get())).collect();
+        assert_eq!(bounds, [(0, 12), (12, 24), (24, 27)]);
+        assert!(extents.iter().all(|extent| extent.object == extents[0].object));
+        world.check_cold().await;
+    });
+}
+
+#[test]
 fn a_trim_that_was_asked_for_frees_its_room() {
     block_on(async {
         let mut world = aged(&MemoryStore::new()).await;

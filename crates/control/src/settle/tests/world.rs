@@ -91,6 +91,7 @@ impl World {
         let (handle, committed) = Uploader::start(&joined.channel, UploadOptions::default());
         let history = history(&store, &index);
         let parts = SettleParts {
+            confirms_clock: false,
             store: Arc::clone(&store),
             index: Arc::clone(&index),
             channel: joined.channel,
@@ -142,6 +143,15 @@ impl World {
         self.data.streams[stream].delete()
     }
 
+    /// The streams that are not deleted.
+    pub(super) fn lives(&self) -> Vec<usize> {
+        self.data.models.keys().copied().collect()
+    }
+
+    pub(super) fn trim_point(&self, stream: usize) -> u64 {
+        self.data.models[&stream].trim_point
+    }
+
     pub(super) fn tail(&self, stream: usize) -> u64 {
         self.data.models[&stream].batches.last().map_or(0, |(_, end, _)| *end)
     }
@@ -168,8 +178,7 @@ impl World {
     /// So many rounds of appends to all streams, each a chunk.
     pub(super) async fn write(&mut self, rounds: usize, bytes: usize) {
         for _ in 0..rounds {
-            let streams: Vec<usize> = self.data.models.keys().copied().collect();
-            let entries = streams.into_iter().map(|stream| self.append(stream, 3, bytes)).collect();
+            let entries = self.lives().into_iter().map(|stream| self.append(stream, 3, bytes)).collect();
             self.commit(entries).await;
         }
     }
@@ -193,7 +202,8 @@ impl World {
         self.bundle().await;
         self.delete_chunks().await;
         for _ in 0..2 {
-            self.settler.reclaim_step(unix_ms() + LATER_MS).await.unwrap();
+            // What was bundled, or moved on, did so an hour ahead of its time.
+            self.settler.reclaim_step(unix_ms() + 2 * LATER_MS).await.unwrap();
             self.index.checkpoint().await.unwrap();
         }
     }
