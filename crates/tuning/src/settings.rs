@@ -52,8 +52,10 @@ table::settings! {
     sections {
         /// The head log of each shard.
         log: Log;
-        /// The memory of each shard.
+        /// The memory of shards and of the background.
         memory: Memory;
+        /// How records get into the standard store, and leave it.
+        settle: Settle;
         /// A store on S3.
         s3: S3;
     }
@@ -83,7 +85,26 @@ table::settings! {
 }
 
 table::settings! {
-    /// The memory of each shard.
+    /// How records get into the standard store, and leave it.
+    Settle under "settle." {
+        /// How long an Express record waits at most for others before they are put into the store together, in milliseconds.
+        /// Longer means fewer and larger objects; until a record is settled, this star's disk alone holds it.
+        age_ms: Millis = Millis::seconds(1), Millis::new(10) => Millis::seconds(60);
+        /// Objects a second that are put although they are not full; 0 is 20 on S3, where each costs money, and as many as come
+        /// on a directory. Fewer cost less, and let a Standard record wait longer for its ack.
+        puts_per_second_max: u32 = 0, 0 => 10_000;
+        /// How long an Express record may be on this star's disk alone, in milliseconds, when the store takes nothing; past it
+        /// Express appends are answered `resource_exhausted`. The other bound is `log.bytes_max`.
+        backlog_age_max_ms: Millis = Millis::seconds(86_400), Millis::seconds(1) => Millis::seconds(2_592_000);
+        /// How long an object that holds nothing any more stays in the store, in milliseconds: longer than any read of it
+        /// takes. Shorter gives room back sooner.
+        grace_ms: Millis = Millis::seconds(3_600), Millis::new(100) => Millis::seconds(604_800);
+    }
+    sections {}
+}
+
+table::settings! {
+    /// The memory of shards and of the background.
     Memory under "memory." {
         /// Bytes of records that one shard holds at once: the ring, and batches that a bound of
         /// their stream holds back. Past it those batches are answered `resource_exhausted`.
@@ -91,6 +112,8 @@ table::settings! {
         /// Bytes of committed batches that one shard keeps for readers near the tail, within
         /// `memory.shard_bytes_max`. Readers further behind are served from disk.
         ring_bytes_max: Bytes = Bytes::mib(128), Bytes::mib(1) => Bytes::gib(128);
+        /// Bytes that the background keeps of settled records and of the index, for all shards together.
+        control_bytes_max: Bytes = Bytes::mib(256), Bytes::mib(32) => Bytes::gib(256);
     }
     sections {}
 }
@@ -124,7 +147,7 @@ table::settings! {
 impl Settings {
     /// Every setting there is, in the order of the documentation.
     pub fn all() -> impl Iterator<Item = &'static Setting> {
-        Self::ROWS.iter().chain(Log::ROWS).chain(Memory::ROWS).chain(S3::ROWS)
+        Self::ROWS.iter().chain(Log::ROWS).chain(Memory::ROWS).chain(Settle::ROWS).chain(S3::ROWS)
     }
 
     /// The value of a setting by its name in the file, as text that reads back as itself.
