@@ -1,9 +1,12 @@
 //! What does `novad` do from its command line to its last acked record?
 
 mod args;
+mod background;
+mod cluster_id;
 mod greeting;
 mod join;
 mod signals;
+mod star_id;
 mod store;
 
 use std::io::{self, Write};
@@ -76,7 +79,7 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
         return show(&loaded).map_err(|error| Failure::new(Reason::Internal, error));
     }
     dataplane::abort_on_panic();
-    let star = Star::start(settings, prepared)?;
+    let star = Star::start(settings, prepared, args::says(matches))?;
     let signals = signals::Signals::watch().map_err(|error| Failure::new(Reason::Internal, error))?;
     greeting::greet(star.address(), settings);
     signals.wait_for_first();

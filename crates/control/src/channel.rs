@@ -24,7 +24,7 @@ pub use logs::{LogFacts, LogFault};
 pub use read::{ChunkId, ReadError, chunk_name, read_chunk};
 pub use uploader::{CommittedChunk, UploadOptions, Uploader, UploaderHandle};
 
-pub(crate) use cas::open;
+pub(crate) use cas::{open, open_known};
 
 use crate::shell::unix_ms;
 

@@ -67,9 +67,13 @@ pub(crate) fn object_of(bucket: &BucketName) -> Result<ObjectName, NameError> {
     ObjectName::parse(&format!("{BUCKETS}{bucket}"))
 }
 
-/// Reads the cluster's identity, making it in a store that has none and no bucket, and all buckets.
-pub(crate) async fn load(store: &Arc<dyn Store>) -> Result<Loaded, LoadError> {
-    let cluster = channel::open(store.as_ref()).await?.id;
+/// Reads the cluster's identity and all buckets. It must be the one that is known; when none is, it is made in a store that has
+/// none and no bucket.
+pub(crate) async fn load(store: &Arc<dyn Store>, known: Option<ClusterId>) -> Result<Loaded, LoadError> {
+    let cluster = match known {
+        Some(known) => channel::open_known(store.as_ref(), known).await?.id,
+        None => channel::open(store.as_ref()).await?.id,
+    };
     let prefix = ObjectPrefix::parse(BUCKETS)?;
     let (mut buckets, mut after) = (Vec::new(), None);
     loop {

@@ -1,143 +1,120 @@
-//! What runs the decisions: one thread that takes what shards ask and what the store answers, in turns.
+//! What runs the decisions: buckets in turns on one thread, streams in tasks beside it.
 
-use std::io;
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::mpsc as std_mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::task::{JoinHandle as TaskHandle, JoinSet};
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use wire::handoff::{Full, ReplyTo, ToControl, ToShard};
-use wire::ids::{BucketId, ClusterId};
+use wire::ids::{BucketId, ClusterId, LogId, Lsn, ShardId};
 use wire::names::BucketName;
 use wire::reason::Reason;
 use wire::refusal::Refusal;
 
+use crate::background::{Options, Shards, StartError};
+use crate::channel::{Channel, LogFacts, PriorChannel, Uploader};
 use crate::core::buckets::{Buckets, Command, Stored};
+use crate::history::{History, Locate};
+use crate::index::Index;
 use crate::load::{self, LoadError, Loaded};
-use crate::outbox::{Outbox, ShardSink};
+use crate::outbox::Outboxes;
+use crate::plane::{AppliedTo, Plane};
+use crate::settle::{SettleParts, Settler};
 use crate::store::{Effect, PutNonce, Store, StoreError};
 
 /// Messages from shards that wait to be taken. Full: the shard answers its client `unavailable`, or tries again.
-const INBOX_MAX: usize = 4_096;
+const INBOX_MAX: usize = 16_384;
 /// Between attempts to read again what the store failed to say.
 const READ_AGAIN: Duration = Duration::from_secs(1);
 /// Between attempts to hand a message to a shard whose queue was full.
 const SEND_AGAIN: Duration = Duration::from_millis(1);
 /// How long a stop waits for shards to take their last answers.
 const STOP_GRACE: Duration = Duration::from_secs(1);
-/// Threads for blocking file work.
-const BLOCKING_THREADS: usize = 16;
+/// How long a stop waits for the store to take what was handed over, and the index.
+const FINISH_WITHIN: Duration = Duration::from_secs(20);
 
 /// The way to control, for shards: never waits.
 #[derive(Clone, Debug)]
-pub struct ControlSender(mpsc::Sender<ToControl>);
+pub struct ControlSender {
+    asks: mpsc::Sender<ToControl>,
+    entries: mpsc::UnboundedSender<ToControl>,
+}
 
 impl ControlSender {
     /// Hands a message over.
     ///
     /// # Errors
-    /// [`Full`] when control has no room for it, or has stopped.
+    /// [`Full`] when control has no room for it, or has stopped. Entries always find room: what shards may have handed over
+    /// and not seen settled bounds them.
     pub fn send(&self, message: ToControl) -> Result<(), Full> {
-        self.0.try_send(message).map_err(|_| Full)
+        match message {
+            ToControl::Standard { .. } | ToControl::Settle { .. } | ToControl::Flush => {
+                self.entries.send(message).map_err(|_| Full)
+            }
+            ask => self.asks.try_send(ask).map_err(|_| Full),
+        }
     }
 }
 
 /// What control receives by; made before the shards are, so that they can be given the other end.
 #[derive(Debug)]
-pub struct Inbox(mpsc::Receiver<ToControl>);
+pub struct Inbox {
+    asks: mpsc::Receiver<ToControl>,
+    entries: mpsc::UnboundedReceiver<ToControl>,
+}
 
-/// Makes the bounded queue from shards to control.
+/// Makes the queues from shards to control.
 #[must_use]
 pub fn inbox() -> (ControlSender, Inbox) {
-    let (sender, receiver) = mpsc::channel(INBOX_MAX);
-    (ControlSender(sender), Inbox(receiver))
+    let (asks, asked) = mpsc::channel(INBOX_MAX);
+    let (entries, handed_over) = mpsc::unbounded_channel();
+    (ControlSender { asks, entries }, Inbox { asks: asked, entries: handed_over })
 }
 
-/// What control is joined to.
-pub struct Joints {
-    /// Where shards' messages come from.
-    pub inbox: Inbox,
-    /// Where metadata is kept.
-    pub store: Arc<dyn Store>,
-    /// By shard, where messages for it go.
-    pub shards: Vec<ShardSink>,
-    /// CPUs that its threads may run on; empty: any.
-    pub cpus: Vec<usize>,
+/// What control is made of.
+pub(crate) struct Parts {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) loaded: Loaded,
+    pub(crate) options: Options,
+    pub(crate) channel: Channel,
+    /// Channels that ended and are still kept.
+    pub(crate) prior: Vec<PriorChannel>,
+    pub(crate) index: Arc<Index>,
+    pub(crate) shards: Shards,
+    /// Called when another start has taken over: nothing may be answered any more.
+    pub(crate) on_fenced: Box<dyn FnOnce(String) + Send>,
 }
 
-impl std::fmt::Debug for Joints {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let shards = self.shards.len();
-        f.debug_struct("Joints").field("store", &self.store).field("shards", &shards).finish_non_exhaustive()
-    }
-}
-
-/// Why control does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// What the store holds can't be served.
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    /// More shards than there are numbers for.
-    #[error("{shards} shards are more than {}", u16::MAX)]
-    Shards {
-        /// How many.
-        shards: usize,
-    },
-    /// The threads can't run on the CPUs chosen.
-    #[error("can't run the background on CPUs {cpus:?}: {source}")]
-    Pin {
-        /// The CPUs.
-        cpus: Vec<usize>,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// There is no thread or runtime to be had.
-    #[error("can't start the background's thread: {source}")]
-    Thread {
-        /// What the system said.
-        source: io::Error,
-    },
-}
-
-/// The background of a star, on a thread of its own. Dropped, it stops by itself; [`Control::stop`] waits for it.
+/// The background of a star, on threads of its own. Dropped, it stops by itself; [`Control::stop`] waits for it.
 #[derive(Debug)]
 pub struct Control {
     cluster: ClusterId,
-    stop: oneshot::Sender<()>,
+    stop: oneshot::Sender<Vec<LogFacts>>,
     thread: JoinHandle<()>,
 }
 
 impl Control {
-    /// Starts the background. When it returns, all metadata was read, and the bucket table is on its way to every shard.
-    ///
-    /// # Errors
-    /// See [`StartError`]; nothing runs then.
-    pub fn start(joints: Joints) -> Result<Self, StartError> {
-        let shards = joints.shards.len();
+    /// Starts to serve the shards.
+    pub(crate) fn start(runtime: Runtime, parts: Parts) -> Result<Self, StartError> {
+        let shards = parts.shards.sinks.len();
         let shards = u16::try_from(shards).map_err(|_| StartError::Shards { shards })?;
         let (stop, stopping) = oneshot::channel();
-        let (started, starting) = std_mpsc::sync_channel(1);
-        let lost = || StartError::Thread { source: io::Error::other("it ended before it had started") };
+        let cluster = parts.loaded.cluster;
+        let locate: Arc<dyn Locate> = Arc::<Index>::clone(&parts.index);
+        let history = {
+            let _inside = runtime.enter();
+            History::new(Arc::clone(&parts.store), locate, &parts.options.history)?
+        };
         let thread = thread::Builder::new().name("nova-control".to_owned());
         let thread = thread.spawn(move || {
-            // Refused only if the caller is gone, and then `stopping` ends it.
-            match prepare(&joints) {
-                Ok((runtime, loaded)) => runtime.block_on(async {
-                    let cluster = loaded.cluster;
-                    let shell = Shell::new(shards, joints, loaded);
-                    started.send(Ok(cluster)).ok();
-                    shell.run(stopping).await;
-                }),
-                Err(e) => drop(started.send(Err(e))),
-            }
+            runtime.block_on(async move { Shell::new(shards, parts, history).run(stopping).await });
         });
         let thread = thread.map_err(|source| StartError::Thread { source })?;
-        let cluster = starting.recv().map_err(|_| lost())??;
         Ok(Self { cluster, stop, thread })
     }
 
@@ -147,128 +124,238 @@ impl Control {
         self.cluster
     }
 
-    /// Finishes what the store is doing, answers the verbs that wait with `unavailable`, and ends the thread.
-    pub fn stop(self) {
+    /// Finishes what the store is doing, answers the verbs that wait with `unavailable`, commits and applies what was handed
+    /// over, and releases the store; `logs` says how the head logs were left.
+    pub fn stop(self, logs: Vec<LogFacts>) {
         // Refused only by a thread that has ended.
-        self.stop.send(()).ok();
+        self.stop.send(logs).ok();
         if let Err(panic) = self.thread.join() {
             std::panic::resume_unwind(panic);
         }
     }
 }
 
-fn prepare(joints: &Joints) -> Result<(tokio::runtime::Runtime, Loaded), StartError> {
-    pin(&joints.cpus)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .max_blocking_threads(BLOCKING_THREADS)
-        .thread_name("nova-store")
-        .build()
-        .map_err(|source| StartError::Thread { source })?;
-    let loaded = runtime.block_on(load::load(&joints.store))?;
-    Ok((runtime, loaded))
-}
-
-/// Binds this thread, and so those it starts, to the CPUs.
-fn pin(cpus: &[usize]) -> Result<(), StartError> {
-    if cpus.is_empty() {
-        return Ok(());
-    }
-    let failed = |source| StartError::Pin { cpus: cpus.to_vec(), source };
-    let mut set = rustix::thread::CpuSet::new();
-    for cpu in cpus {
-        if *cpu >= rustix::thread::CpuSet::MAX_CPU {
-            return Err(failed(io::Error::from(io::ErrorKind::InvalidInput)));
-        }
-        set.set(*cpu);
-    }
-    rustix::thread::sched_setaffinity(None, &set).map_err(|e| failed(e.into()))
+/// A bucket whose streams are being counted: once the index has what its shards had done, it counts right.
+#[derive(Debug, Default)]
+struct Counting {
+    reported: u16,
 }
 
 struct Shell {
-    inbox: mpsc::Receiver<ToControl>,
+    shards: u16,
+    asks: mpsc::Receiver<ToControl>,
     store: Arc<dyn Store>,
-    outboxes: Vec<Outbox>,
+    channel: Channel,
+    outboxes: Arc<Outboxes>,
+    plane: Arc<Plane>,
     buckets: Buckets,
+    counting: BTreeMap<BucketId, Counting>,
     /// At most one a bucket name.
     store_tasks: JoinSet<(BucketName, Stored)>,
+    /// Shards that have been waited for, and streams of buckets that were counted.
+    counts: JoinSet<Counted>,
+    /// Lookups and reads for shards.
+    lookups: JoinSet<()>,
+    /// What takes entries, and how it is told to take no more.
+    taking: (oneshot::Sender<()>, TaskHandle<()>),
+    /// What runs beside this: it ends when its inputs do.
+    tasks: Vec<TaskHandle<()>>,
+    /// What goes on behind the channel, until the index is closed.
+    settling: TaskHandle<()>,
+    fenced: TaskHandle<()>,
+}
+
+enum Counted {
+    /// The index has what this shard had done when it froze the bucket.
+    Reached(BucketId),
+    /// So many streams are there.
+    Streams(BucketId, Result<u64, String>),
 }
 
 /// What a turn begins with.
 enum Event {
     Message(ToControl),
     Stored(BucketName, Stored),
+    Counted(Counted),
+    LookedUp,
     ReadAgain,
     SendAgain,
-    Stop,
+    Stop(Vec<LogFacts>),
 }
 
 impl Shell {
-    fn new(shards: u16, joints: Joints, loaded: Loaded) -> Self {
+    fn new(shards: u16, parts: Parts, history: History) -> Self {
+        let Parts { store, loaded, options, channel, prior, index, shards: joints, on_fenced } = parts;
+        let Shards { inbox, sinks, owner } = joints;
         let (buckets, commands) = Buckets::on_loaded(shards, loaded.buckets);
+        let outboxes = Arc::new(Outboxes::new(sinks));
+        let history = Arc::new(history);
+        let applied = AppliedTo::new(&options.upload.settled);
+        let (uploader, committed) = Uploader::start(&channel, options.upload);
+        let stalls = uploader.stall();
+        let plane =
+            Arc::new(Plane { uploader, index, history, outboxes: Arc::clone(&outboxes), applied, unapplied: 0.into() });
+        let settler = Arc::new(Settler::new(
+            SettleParts {
+                store: Arc::clone(&store),
+                index: Arc::clone(&plane.index),
+                channel: channel.clone(),
+                history: Arc::clone(&plane.history),
+                prior,
+                newest_ms: None,
+                confirms_clock: options.confirms_clock,
+            },
+            options.settle,
+        ));
+        let trims = {
+            let outboxes = Arc::clone(&outboxes);
+            move |slot, message| outboxes.send(owner(slot), message)
+        };
+        let (stop_taking, stop) = oneshot::channel();
+        let taking = tokio::spawn(Arc::clone(&plane).take_entries(inbox.entries, stop));
+        let tasks = vec![
+            tokio::spawn(Arc::clone(&plane).tell_commits(committed)),
+            tokio::spawn(Arc::clone(&plane).checkpoint()),
+            tokio::spawn(Arc::clone(&plane).tell_stalls(stalls)),
+            tokio::spawn(crate::counters::tell(Arc::clone(&plane), Arc::clone(&settler), options.meter)),
+        ];
+        let settling = tokio::spawn(settler.run(trims));
+        let fenced = tokio::spawn({
+            let channel = channel.clone();
+            async move { on_fenced(channel.fenced().await.to_string()) }
+        });
         let mut shell = Self {
-            inbox: joints.inbox.0,
-            store: joints.store,
-            outboxes: joints.shards.into_iter().map(Outbox::new).collect(),
+            shards,
+            asks: inbox.asks,
+            store,
+            channel,
+            outboxes,
+            plane,
             buckets,
+            counting: BTreeMap::new(),
             store_tasks: JoinSet::new(),
+            counts: JoinSet::new(),
+            lookups: JoinSet::new(),
+            taking: (stop_taking, taking),
+            tasks,
+            settling,
+            fenced,
         };
         shell.perform(commands);
         shell
     }
 
-    async fn run(mut self, mut stopping: oneshot::Receiver<()>) {
+    async fn run(mut self, mut stopping: oneshot::Receiver<Vec<LogFacts>>) {
         let mut read_again = interval(READ_AGAIN);
         read_again.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            let unsent = self.outboxes.iter().any(|outbox| !outbox.is_empty());
-            let room = !self.outboxes.iter().any(Outbox::is_full);
+        let logs = loop {
+            let unsent = !self.outboxes.are_empty();
+            let room = !self.outboxes.is_any_full();
             let event = tokio::select! {
-                _ = &mut stopping => Event::Stop,
+                logs = &mut stopping => Event::Stop(logs.unwrap_or_default()),
                 Some(ended) = self.store_tasks.join_next() => {
                     let (name, stored) = ended.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()));
                     Event::Stored(name, stored)
                 }
-                message = self.inbox.recv(), if room => message.map_or(Event::Stop, Event::Message),
+                Some(ended) = self.counts.join_next() => {
+                    Event::Counted(ended.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic())))
+                }
+                Some(ended) = self.lookups.join_next() => {
+                    ended.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()));
+                    Event::LookedUp
+                }
+                // Without shards there is nothing to do until the stop says how their logs are left.
+                Some(message) = self.asks.recv(), if room => Event::Message(message),
                 _ = read_again.tick() => Event::ReadAgain,
                 () = sleep(SEND_AGAIN), if unsent => Event::SendAgain,
             };
             let commands = match event {
                 Event::Message(message) => self.decide(message),
                 Event::Stored(name, stored) => self.buckets.on_stored(&name, stored),
+                Event::Counted(counted) => self.on_counted(counted),
+                Event::LookedUp => Vec::new(),
                 Event::ReadAgain => self.buckets.on_tick(),
                 Event::SendAgain => {
-                    self.outboxes.iter_mut().for_each(Outbox::flush);
+                    self.outboxes.flush();
                     Vec::new()
                 }
-                Event::Stop => break,
+                Event::Stop(logs) => break logs,
             };
             self.perform(commands);
-        }
-        self.end().await;
+        };
+        self.end(logs).await;
     }
 
     fn decide(&mut self, message: ToControl) -> Vec<Command> {
+        let plane = Arc::clone(&self.plane);
         match message {
             ToControl::Bucket { reply_to, verb } => {
                 let id = BucketId::from_bytes(uuid::Uuid::now_v7().into_bytes());
-                self.buckets.on_verb(reply_to, verb, unix_ms(), id)
+                return self.buckets.on_verb(reply_to, verb, unix_ms(), id);
             }
-            ToControl::TableConfirmed { shard, version } => self.buckets.on_confirmed(shard, version),
-            ToControl::Frozen { shard, bucket, streams, .. } => self.buckets.on_frozen(shard, bucket, streams),
-            ToControl::Standard { .. }
-            | ToControl::Settle { .. }
-            | ToControl::Flush
-            | ToControl::Load { .. }
-            | ToControl::ReadHistory { .. }
-            | ToControl::ListIndex { .. } => Vec::new(),
+            ToControl::TableConfirmed { shard, version } => return self.buckets.on_confirmed(shard, version),
+            ToControl::Frozen { shard, bucket, standard, express } => self.on_frozen(shard, bucket, standard, express),
+            ToControl::Load { reply_to, key } => drop(self.lookups.spawn(plane.load(reply_to, key))),
+            ToControl::ReadHistory { reply_to, slot, stream_id, from, bytes_max } => {
+                self.lookups.spawn(plane.read(reply_to, (slot, stream_id), from, bytes_max));
+            }
+            ToControl::ListIndex { reply_to, bucket, after, limit } => {
+                self.lookups.spawn(plane.list(reply_to, bucket, (after, limit)));
+            }
+            entries @ (ToControl::Standard { .. } | ToControl::Settle { .. } | ToControl::Flush) => plane.take(entries),
         }
+        Vec::new()
+    }
+
+    /// A shard makes no more streams in a bucket: what it has done is waited for, then the index counts.
+    fn on_frozen(&mut self, shard: ShardId, bucket: BucketId, standard: Lsn, express: (LogId, Lsn)) {
+        let plane = Arc::clone(&self.plane);
+        self.counts.spawn(async move {
+            plane.uploader.flush();
+            plane.applied.reaches(shard, standard, express).await;
+            Counted::Reached(bucket)
+        });
+    }
+
+    fn on_counted(&mut self, counted: Counted) -> Vec<Command> {
+        match counted {
+            Counted::Reached(bucket) => {
+                let counting = self.counting.entry(bucket).or_default();
+                counting.reported += 1;
+                if counting.reported >= self.shards {
+                    self.counting.remove(&bucket);
+                    self.count(bucket);
+                }
+                Vec::new()
+            }
+            Counted::Streams(bucket, Ok(streams)) => {
+                let part = |shard| if shard == 0 { streams } else { 0 };
+                let shards = (0..self.shards).map(|shard| (ShardId::new(shard), part(shard)));
+                shards.flat_map(|(shard, part)| self.buckets.on_frozen(shard, bucket, part)).collect()
+            }
+            Counted::Streams(bucket, Err(error)) => {
+                tracing::warn!(%bucket, error, "the streams of a bucket can't be counted");
+                self.count(bucket);
+                Vec::new()
+            }
+        }
+    }
+
+    fn count(&mut self, bucket: BucketId) {
+        let plane = Arc::clone(&self.plane);
+        self.counts.spawn(async move {
+            let counted = plane.index.count(bucket).await;
+            if counted.is_err() {
+                sleep(READ_AGAIN).await;
+            }
+            Counted::Streams(bucket, counted.map_err(|error| error.to_string()))
+        });
     }
 
     fn perform(&mut self, commands: Vec<Command>) {
         for command in commands {
             match command {
-                Command::Tell(message) => self.outboxes.iter_mut().for_each(|outbox| outbox.send(message.clone())),
+                Command::Tell(message) => self.outboxes.send_all(&message),
                 Command::Reply { to, result } => {
                     self.send(to, ToShard::BucketReply { ticket: to.ticket, result });
                 }
@@ -279,32 +366,55 @@ impl Shell {
         }
     }
 
-    fn send(&mut self, to: ReplyTo, message: ToShard) {
-        if let Some(outbox) = self.outboxes.get_mut(usize::from(to.shard.get())) {
-            outbox.send(message);
-        } else {
-            tracing::error!(shard = to.shard.get(), ticket = to.ticket, "an answer for a shard that there is not");
-        }
+    fn send(&self, to: ReplyTo, message: ToShard) {
+        self.outboxes.send(to.shard, message);
     }
 
-    /// Every request is answered, and no write is left half asked for.
-    async fn end(mut self) {
+    /// Every request is answered, no write is left half asked for, and what was handed over is in the store.
+    async fn end(mut self, logs: Vec<LogFacts>) {
         let commands = self.buckets.on_stop();
         self.perform(commands);
-        self.inbox.close();
-        while let Ok(message) = self.inbox.try_recv() {
+        self.asks.close();
+        while let Ok(message) = self.asks.try_recv() {
             if let ToControl::Bucket { reply_to, .. } = message {
                 let result = Err(Refusal::new(Reason::Unavailable, "the star is stopping: try another, or later"));
                 self.send(reply_to, ToShard::BucketReply { ticket: reply_to.ticket, result });
             }
         }
         while self.store_tasks.join_next().await.is_some() {}
+        self.lookups.shutdown().await;
+        self.counts.shutdown().await;
+        let (stop_taking, taking) = self.taking;
+        // It has ended when the shards have.
+        stop_taking.send(()).ok();
+        if let Err(panic) = taking.await {
+            std::panic::resume_unwind(panic.into_panic());
+        }
+        self.settling.abort();
+        // Ended by that, or by a panic that has been told.
+        drop(self.settling.await);
+        if timeout(FINISH_WITHIN, finish(&self.plane, &self.channel, &logs)).await.is_err() {
+            tracing::warn!("the store did not take everything in time: the next start goes on with it");
+        }
         let mut waited = Duration::ZERO;
-        while self.outboxes.iter().any(|outbox| !outbox.is_empty()) && waited < STOP_GRACE {
+        while !self.outboxes.are_empty() && waited < STOP_GRACE {
             sleep(SEND_AGAIN).await;
             waited += SEND_AGAIN;
-            self.outboxes.iter_mut().for_each(Outbox::flush);
+            self.outboxes.flush();
         }
+        self.fenced.abort();
+        self.tasks.iter().for_each(TaskHandle::abort);
+    }
+}
+
+/// Commits what was handed over, makes the index durable, and releases the store.
+async fn finish(plane: &Plane, channel: &Channel, logs: &[LogFacts]) {
+    if let Err(error) = plane.finish(channel).await {
+        tracing::warn!(%error, "not everything is in the index: the next start goes on with it");
+        return;
+    }
+    if let Err(error) = channel.release(logs).await {
+        tracing::warn!(%error, "the store is not released: the next start takes over as after a crash");
     }
 }
 
@@ -364,4 +474,4 @@ pub(crate) fn unix_ms() -> i64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -6,6 +6,7 @@
 
 mod append;
 mod commit;
+mod feed;
 mod held;
 mod idle;
 mod judge;
@@ -31,11 +32,11 @@ mod tombstones;
 mod verbs;
 mod world;
 
+pub(crate) use feed::{Feed, PARCEL_BYTES, Piece};
 pub(crate) use outbox::OutBuffer;
 pub(crate) use placement::Placement;
 pub(crate) use request::{Request, Route};
-#[cfg_attr(not(test), expect(unused_imports, reason = "the shell does not tell yet how far its logs are settled"))]
-pub(crate) use settled::SettledTo;
+pub(crate) use settled::{LogPlace, SettledTo};
 pub(crate) use shard::{Shard, ShardConfig};
 pub(crate) use streams::Streams;
 pub(crate) use subscribe::BACKLOG_BYTES_MAX;

@@ -55,6 +55,8 @@ impl Shell {
         self.is_closed.set(true);
         self.wait_until_answered().await;
         self.log.seal().await;
+        self.settle_all(deadline).await;
+        self.tell_how_the_log_is_left();
         self.close_all().await;
         self.end_tasks();
     }
@@ -141,6 +143,7 @@ impl Shell {
             bell.ring();
         }
         self.state.borrow().world.fetch_bell.ring();
+        self.state.borrow().world.feeds.bell.ring();
         let mailbox = self.own_mailbox();
         mailbox.requests.wake();
         mailbox.pulse.end();

@@ -1,14 +1,18 @@
 //! How is answered what every shard has a part of, and what control answers?
 
 use wire::bucket::Bucket;
-use wire::handoff::BucketAnswer;
+use wire::handoff::{BucketAnswer, ReplyTo};
+use wire::ids::ShardId;
 use wire::limits::{LIST_PAGE_DEFAULT, LIST_PAGE_MAX};
-use wire::message::{self, BucketPage, Counter, Done, StarAnswer, StreamInfo, StreamPage};
+use wire::message::{self, BucketPage, Counter, Done, StarAnswer};
+use wire::reason::Reason;
 use wire::refusal::Refusal;
+use wire::stream_row::StreamRow;
 
 use crate::core::{ConnId, Request, World};
 use crate::dispatch::{Served, refuse, too_many};
 use crate::hop::{Ask, Part};
+use crate::listing::Listing;
 use crate::shell::{Shell, State};
 
 /// Answers of one shard that wait for parts; one more request is refused.
@@ -24,7 +28,7 @@ pub(crate) struct Gathering {
 
 #[derive(Debug)]
 enum Gathered {
-    Streams { limit: usize, streams: Vec<StreamInfo> },
+    Streams(Listing),
     Counters(Vec<Counter>),
 }
 
@@ -50,7 +54,8 @@ impl Shell {
         } as usize;
         // One more than is answered tells whether there is a next page.
         let ask = Ask::Streams { bucket: bucket.id, after: after.to_owned(), limit: limit + 1 };
-        self.gather(state, call, Gathered::Streams { limit, streams: Vec::new() }, &ask)
+        let listing = Listing::new(bucket.id, bucket.name.clone(), after.to_owned(), limit);
+        self.gather(state, call, Gathered::Streams(listing), &ask)
     }
 
     fn gather(&self, state: &mut State, call: (ConnId, u64), gathered: Gathered, ask: &Ask) -> Served {
@@ -71,7 +76,10 @@ impl Shell {
     /// This shard's part of an answer.
     pub(crate) fn part(&self, state: &State, ask: &Ask) -> Part {
         match ask {
-            Ask::Streams { bucket, after, limit } => Part::Streams(state.core.list(*bucket, after, *limit)),
+            Ask::Streams { bucket, after, limit } => {
+                let deleted = state.core.deleted(*bucket, after).map(|(_, stream_id)| stream_id).collect();
+                Part::Streams { streams: state.core.list(*bucket, after, *limit), deleted }
+            }
             Ask::Counters => Part::Counters(self.counters(state)),
         }
     }
@@ -80,26 +88,43 @@ impl Shell {
     pub(crate) fn on_part(&self, state: &mut State, ticket: u64, part: Part) {
         let Some(gathering) = state.gatherings.get_mut(&ticket) else { return };
         match (part, &mut gathering.gathered) {
-            (Part::Streams(part), Gathered::Streams { streams, .. }) => streams.extend(part),
+            (Part::Streams { streams, deleted }, Gathered::Streams(listing)) => listing.add(streams, deleted),
             (Part::Counters(part), Gathered::Counters(counters)) => counters.extend(part),
-            (Part::Streams(_), Gathered::Counters(_)) | (Part::Counters(_), Gathered::Streams { .. }) => {}
+            (Part::Streams { .. }, Gathered::Counters(_)) | (Part::Counters(_), Gathered::Streams(_)) => {}
         }
         gathering.parts_due -= 1;
         if gathering.parts_due > 0 {
             return;
         }
-        let Some(Gathering { call: (id, correlation), gathered, .. }) = state.gatherings.remove(&ticket) else {
+        if let Gathered::Streams(listing) = &gathering.gathered {
+            // What shards have in memory is known first: what the index says after that is never newer.
+            let ask = listing.ask(ReplyTo { shard: self.me, ticket });
+            if state.world.to_control(ask).is_err() {
+                let refusal = Refusal::new(Reason::Unavailable, "too much is asked of the index: try again");
+                self.on_listed(state, ticket, Err(refusal));
+            }
+            return;
+        }
+        let Some(Gathering { call: (id, correlation), gathered: Gathered::Counters(mut counters), .. }) =
+            state.gatherings.remove(&ticket)
+        else {
             return;
         };
         let Some(out) = state.world.out(id) else { return };
-        match gathered {
-            Gathered::Streams { limit, streams } => out.message(&page(limit, streams), correlation),
-            Gathered::Counters(mut counters) => {
-                counters.sort_by_key(|counter| counter.shard);
-                let (cluster_id, star_id) = (self.star.cluster_id, self.star.star_id);
-                let (version, epoch) = (self.star.version.to_owned(), self.epoch);
-                out.message(&StarAnswer { cluster_id, star_id, version, epoch, counters }, correlation);
-            }
+        counters.sort_by_key(|counter| counter.shard);
+        let (cluster_id, star_id) = (self.star.cluster_id, self.star.star_id);
+        let (version, epoch) = (self.star.version.to_owned(), self.epoch);
+        out.message(&StarAnswer { cluster_id, star_id, version, epoch, counters }, correlation);
+    }
+
+    /// The index has answered what it lists.
+    pub(crate) fn on_listed(&self, state: &mut State, ticket: u64, result: Result<Vec<StreamRow>, Refusal>) {
+        let Some(gathering) = state.gatherings.remove(&ticket) else { return };
+        let (Gathered::Streams(listing), (id, correlation)) = (gathering.gathered, gathering.call) else { return };
+        let Some(out) = state.world.out(id) else { return };
+        match result {
+            Ok(rows) => out.message(&listing.page(rows), correlation),
+            Err(refusal) => out.refuse(correlation, refusal),
         }
     }
 
@@ -145,16 +170,9 @@ impl Shell {
         ]);
         counters.extend(self.own_mailbox().pulse.counters());
         let counter = |(name, value): (&str, u64)| Counter { shard: self.me.get(), name: name.to_owned(), value };
-        counters.into_iter().map(counter).collect()
+        // What is the star's stands with its first shard.
+        let of_star = state.control_counters.iter().filter(|_| self.me == ShardId::ZERO);
+        let of_star = of_star.map(|(name, value)| counter((name, *value)));
+        counters.into_iter().map(counter).chain(of_star).collect()
     }
-}
-
-/// The page of the first `limit` of all shards' streams.
-fn page(limit: usize, mut streams: Vec<StreamInfo>) -> StreamPage {
-    streams.sort_by(|a, b| a.key.as_str().cmp(b.key.as_str()));
-    let is_more = streams.len() > limit;
-    streams.truncate(limit);
-    let last = streams.last().filter(|_| is_more);
-    let next = last.map(|stream| stream.key.as_str().as_bytes().to_vec()).unwrap_or_default();
-    StreamPage { streams, next }
 }

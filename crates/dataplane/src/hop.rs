@@ -7,17 +7,20 @@
 use std::os::fd::OwnedFd;
 
 use wire::handoff::ToShard;
-use wire::ids::{BucketId, ShardId};
+use wire::ids::{BucketId, SegmentId, ShardId, StreamId};
 use wire::message::{Counter, StreamInfo};
 
-use crate::core::ConnId;
+use crate::core::{ConnId, SettledTo};
+use crate::feeding::Read;
 use crate::mailbox::Lane;
 use crate::watchdog::Pulse;
 
 /// Hops of one connection that may be under way.
 pub(crate) const HOPS_MAX: u32 = 4;
 /// What control may have told a shard that it has not heard yet.
-const CONTROL_MAX: usize = 1_024;
+const CONTROL_MAX: usize = 4_096;
+/// Pieces of head logs that were read again and that the shard has not taken.
+const READS_MAX: usize = 16;
 
 /// What one shard asks of another.
 #[derive(Debug)]
@@ -44,6 +47,15 @@ pub(crate) enum Hop {
         ticket: u64,
         /// Of what.
         ask: Ask,
+    },
+    /// All that earlier tenures wrote into one of the head logs is settled up to here: nothing of it need be read here.
+    OldSettled(SettledTo),
+    /// A head log gives up what earlier tenures wrote into segments below this one.
+    OldFreed {
+        /// Which of the head logs of this run.
+        log: u16,
+        /// The first that is kept.
+        first: SegmentId,
     },
 }
 
@@ -75,8 +87,13 @@ pub(crate) enum Ask {
 /// A shard's part.
 #[derive(Debug)]
 pub(crate) enum Part {
-    /// Streams, in the order of their keys.
-    Streams(Vec<StreamInfo>),
+    /// Streams in memory, in the order of their keys, and those that are deleted though the index may list them.
+    Streams {
+        /// What there is.
+        streams: Vec<StreamInfo>,
+        /// What there is no more.
+        deleted: Vec<StreamId>,
+    },
     /// What it counts.
     Counters(Vec<Counter>),
 }
@@ -117,6 +134,7 @@ pub(crate) struct Mailbox {
     pub(crate) requests: Lane<Hop>,
     pub(crate) replies: Lane<Reply>,
     pub(crate) control: Lane<ToShard>,
+    pub(crate) reads: Lane<Read>,
     pub(crate) pulse: Pulse,
 }
 
@@ -129,6 +147,7 @@ impl Mailbox {
             requests: Lane::new(tuning::bounds::MAILBOX_REQUESTS_MAX * others),
             replies: Lane::new(tuning::bounds::MAILBOX_REQUESTS_MAX * others),
             control: Lane::new(CONTROL_MAX),
+            reads: Lane::new(READS_MAX),
             pulse: Pulse::default(),
         }
     }

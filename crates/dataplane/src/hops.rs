@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use wire::frame::{self, Next};
 use wire::handoff::ToShard;
-use wire::ids::ShardId;
+use wire::ids::{SegmentId, ShardId};
 use wire::limits::FRAME_BODY_BYTES_MAX;
 use wire::message;
 use wire::reason::Reason;
@@ -64,7 +64,9 @@ impl Shell {
         while let Some(message) = mailbox.control.pop() {
             self.on_control(state, message);
         }
-        for _ in 0..REQUESTS_TURN_MAX {
+        // Another shard may have its table, and connections, earlier than this one.
+        let served = if state.core.has_table() { REQUESTS_TURN_MAX } else { 0 };
+        for _ in 0..served {
             match mailbox.requests.pop() {
                 Some(Hop::Adopt(conn)) => adopted.push(*conn),
                 Some(hop) => self.on_hop(state, hop),
@@ -82,16 +84,16 @@ impl Shell {
                 state.core.on_control(message, &mut state.world);
                 self.bells.open.ring();
             }
+            ToShard::Settled { log, upto } => self.on_settled(state, log, upto),
+            ToShard::Listed { ticket, result } => self.on_listed(state, ticket, result),
+            ToShard::Counters(counters) => state.control_counters = counters,
             ToShard::Freeze { .. }
             | ToShard::Committed { .. }
             | ToShard::Applied { .. }
-            | ToShard::Settled { .. }
             | ToShard::Stall { .. }
             | ToShard::Loaded { .. }
             | ToShard::History { .. }
-            | ToShard::Listed { .. }
-            | ToShard::TrimTo { .. }
-            | ToShard::Counters(_) => state.core.on_control(message, &mut state.world),
+            | ToShard::TrimTo { .. } => state.core.on_control(message, &mut state.world),
         }
     }
 
@@ -141,6 +143,11 @@ impl Shell {
                 let part = self.part(state, &ask);
                 self.reply(state, from, Reply::Part { ticket, part });
             }
+            Hop::OldSettled(to) => {
+                state.core.on_log_settled(&to);
+                while state.core.on_settled(to.log, SegmentId::new(u64::MAX)) {}
+            }
+            Hop::OldFreed { log, first } => while state.core.on_settled(log, first) {},
             // Taken out before: it spawns a task.
             Hop::Adopt(_) => {}
         }
@@ -237,8 +244,13 @@ fn serve_all(state: &mut State, id: ConnId, frames: &[u8], at: &mut usize) -> Fl
 impl Shell {
     /// Asks every other shard for its part.
     pub(crate) fn ask_all(&self, state: &mut State, ticket: u64, ask: &crate::hop::Ask) {
+        self.tell_others(state, || Hop::Gather { from: self.me, ticket, ask: ask.clone() });
+    }
+
+    /// Tells every other shard.
+    pub(crate) fn tell_others(&self, state: &mut State, hop: impl Fn() -> Hop) {
         for shard in (0..self.star.shards).map(ShardId::new).filter(|shard| *shard != self.me) {
-            self.hop(state, shard, Hop::Gather { from: self.me, ticket, ask: ask.clone() });
+            self.hop(state, shard, hop());
         }
     }
 }

@@ -3,17 +3,19 @@
 //! The decisions are in `core`, which knows neither clock nor socket. Around it stands a shell on glommio: `recover` reads
 //! the head logs, `star` starts a pinned thread a shard, and there `incoming` makes frames of bytes, `dispatch` finds who
 //! serves them, `outgoing` sends what the core answers, and `hops` carries what belongs to another shard. The tasks of a
-//! shard share one `shell::State`, which each borrows for a turn.
+//! shard share one `shell::State`, which each borrows for a turn. `feeding` hands what is durable over to be settled.
 
 mod bell;
 mod conns;
 mod core;
 mod dispatch;
 mod drain;
+mod feeding;
 mod gather;
 mod hop;
 mod hops;
 mod incoming;
+mod listing;
 mod mailbox;
 mod os;
 mod outgoing;
@@ -28,6 +30,6 @@ mod surroundings;
 mod tasks;
 mod watchdog;
 
-pub use recover::{Progress, RecoveredStar, held_bytes, recover};
-pub use star::{Options, ShardEnded, Star, TellShard, abort_on_panic, start};
+pub use recover::{HeadLogs, LogFacts, NothingSettled, Progress, RecoveredStar, Settled, held_bytes};
+pub use star::{LogLeft, Options, ShardEnded, Star, TellShard, abort_on_panic, start};
 pub use start_error::StartError;

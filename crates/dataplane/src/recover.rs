@@ -1,6 +1,6 @@
 //! What did all head logs of the data directory hold, whatever shard wrote them?
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use express_log::{EntryPos, Recovered, Recovery, RecoveryError, ReplayedEntry, Verdict};
-use wire::ids::Epoch;
+use wire::entry::{Entry, Verb};
+use wire::ids::{Epoch, LogId, Lsn, StreamId};
+use wire::refusal::Refusal;
+use wire::slot::Slot;
+use wire::stream_row::StreamRow;
 
 use crate::core::{Placement, Streams};
 use crate::start_error::StartError;
@@ -31,6 +35,51 @@ pub struct Progress {
     pub streams: u64,
 }
 
+/// What the standard store holds of the head logs already. What it holds is not read again: streams go on from its rows.
+pub trait Settled {
+    /// The last entry of a log that the store and its index hold; zero for none.
+    fn upto(&self, log: LogId) -> Lsn;
+
+    /// The rows of those of the streams that the index has.
+    ///
+    /// # Errors
+    /// A refusal when the index can't be read: the star doesn't start then.
+    fn rows(&mut self, streams: &[(Slot, StreamId)]) -> Result<Vec<StreamRow>, Refusal>;
+}
+
+/// A store that holds nothing of any head log.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NothingSettled;
+
+impl Settled for NothingSettled {
+    fn upto(&self, _log: LogId) -> Lsn {
+        Lsn::ZERO
+    }
+
+    fn rows(&mut self, _streams: &[(Slot, StreamId)]) -> Result<Vec<StreamRow>, Refusal> {
+        Ok(Vec::new())
+    }
+}
+
+/// What is known of a head log before its entries are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogFacts {
+    /// Its number, which is that of the shard that wrote it.
+    pub number: u16,
+    /// Its id; none when it has never been written.
+    pub log: Option<LogId>,
+    /// The highest epoch in it.
+    pub last_epoch: Epoch,
+}
+
+/// Every head log of a data directory, locked and not read yet.
+#[derive(Debug)]
+pub struct HeadLogs {
+    data: PathBuf,
+    shards: u16,
+    recoveries: Vec<(u16, Recovery)>,
+}
+
 /// Every head log of a data directory, locked, and the rows of every stream in them.
 #[derive(Debug)]
 pub struct RecoveredStar {
@@ -48,10 +97,19 @@ pub struct RecoveredStar {
 pub(crate) struct HeadLog {
     pub(crate) number: u16,
     pub(crate) recovered: Recovered,
+    /// The last of its entries that is settled.
+    pub(crate) settled: Lsn,
+}
+
+impl HeadLog {
+    /// Whether it has never held anything.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.recovered.log_id().is_none()
+    }
 }
 
 impl RecoveredStar {
-    /// What the star's new tenure will be: one past the highest of all its logs.
+    /// The star's new tenure.
     #[must_use]
     pub fn epoch(&self) -> Epoch {
         self.epoch
@@ -85,32 +143,73 @@ pub fn held_bytes(data: &Path) -> u64 {
         .sum()
 }
 
-/// Locks and reads every head log under `data` and those that `shards` shards will write, and folds their entries, epoch
-/// after epoch over all of them. Blocks; one thread reads and checks while this one folds.
-///
-/// # Errors
-/// [`StartError`] when a log can't be read, is damaged or doesn't add up.
-pub fn recover(data: &Path, shards: u16, mut on_progress: impl FnMut(Progress)) -> Result<RecoveredStar, StartError> {
-    let placement = Placement::even(shards);
-    let recoveries = open_all(data, shards)?;
-    let paths: Vec<PathBuf> = recoveries.iter().map(|(number, _)| log_dir(data, *number)).collect();
-    let (send, receive) = sync_channel(CHUNKS_MAX);
-    let reader = thread::Builder::new().name("recovery".to_owned()).spawn(move || read_all(recoveries, &send));
-    let reader = reader.map_err(|source| StartError::Logs { path: data.to_owned(), source })?;
-    let mut applier = Applier { streams: Streams::new(), progress: Progress::default() };
-    let folded = applier.apply_all(&receive, &paths, &mut on_progress);
-    drop(receive);
-    let Ok(read) = reader.join() else {
-        let source = io::Error::other("the reader of the head logs panicked");
-        return Err(StartError::Logs { path: data.to_owned(), source });
-    };
-    let logs = read?;
-    refuse_damage(&logs)?;
-    folded?;
-    let last = logs.iter().map(|(_, last, _)| *last).fold(Epoch::ZERO, Epoch::max);
-    let logs = logs.into_iter().map(|(number, _, recovered)| HeadLog { number, recovered }).collect();
-    let streams = applier.streams.split(&placement);
-    Ok(RecoveredStar { epoch: last.next(), placement, streams, logs, progress: applier.progress })
+impl HeadLogs {
+    /// Locks every head log under `data` and those that `shards` shards will write.
+    ///
+    /// # Errors
+    /// [`StartError`] when a log can't be locked or says nothing of itself.
+    pub fn open(data: &Path, shards: u16) -> Result<Self, StartError> {
+        Ok(Self { data: data.to_owned(), shards, recoveries: open_all(data, shards)? })
+    }
+
+    /// What is known of each.
+    #[must_use]
+    pub fn facts(&self) -> Vec<LogFacts> {
+        let facts = |(number, recovery): &(u16, Recovery)| LogFacts {
+            number: *number,
+            log: recovery.log_id(),
+            last_epoch: recovery.last_epoch(),
+        };
+        self.recoveries.iter().map(facts).collect()
+    }
+
+    /// The directory of each that was ever written.
+    #[must_use]
+    pub fn dirs(&self) -> Vec<(LogId, PathBuf)> {
+        let dir = |(number, log): &(u16, Recovery)| Some((log.log_id()?, log_dir(&self.data, *number)));
+        self.recoveries.iter().filter_map(dir).collect()
+    }
+
+    /// Reads all of them for a star whose new tenure is `epoch`, and folds what is not settled onto the rows of the store,
+    /// epoch after epoch over all logs. Blocks; one thread reads and checks while this one folds.
+    ///
+    /// # Errors
+    /// [`StartError`] when a log can't be read, is damaged, doesn't add up, or ends before what the store holds of it.
+    pub fn recover(
+        self,
+        epoch: Epoch,
+        settled: &mut dyn Settled,
+        mut on_progress: impl FnMut(Progress),
+    ) -> Result<RecoveredStar, StartError> {
+        let Self { data, shards, recoveries } = self;
+        let placement = Placement::even(shards);
+        let paths: Vec<PathBuf> = recoveries.iter().map(|(number, _)| log_dir(&data, *number)).collect();
+        let upto: Vec<Lsn> =
+            recoveries.iter().map(|(_, log)| log.log_id().map_or(Lsn::ZERO, |log| settled.upto(log))).collect();
+        let (send, receive) = sync_channel(CHUNKS_MAX);
+        let reader = thread::Builder::new().name("recovery".to_owned()).spawn(move || read_all(recoveries, &send));
+        let reader = reader.map_err(|source| StartError::Logs { path: data.clone(), source })?;
+        let mut applier = Applier { streams: Streams::new(), progress: Progress::default(), upto, settled };
+        let folded = applier.apply_all(&receive, &paths, &mut on_progress);
+        drop(receive);
+        let Ok(read) = reader.join() else {
+            let source = io::Error::other("the reader of the head logs panicked");
+            return Err(StartError::Logs { path: data, source });
+        };
+        let logs = read?;
+        refuse_damage(&logs)?;
+        folded?;
+        let Applier { streams, progress, upto, .. } = applier;
+        let logs = logs.into_iter().zip(upto).map(|((number, recovered), settled)| {
+            let end = recovered.end_lsn();
+            if settled >= end {
+                return Err(StartError::OlderThanStore { path: recovered.dir().to_owned(), end, settled });
+            }
+            Ok(HeadLog { number, recovered, settled })
+        });
+        let logs = logs.collect::<Result<_, _>>()?;
+        Ok(RecoveredStar { epoch, streams: streams.split(&placement), placement, logs, progress })
+    }
 }
 
 fn open_all(data: &Path, shards: u16) -> Result<Vec<(u16, Recovery)>, StartError> {
@@ -134,10 +233,10 @@ struct Chunk {
     /// Position of the log in the list.
     log: u16,
     bytes: Vec<u8>,
-    entries: Vec<EntryPos>,
+    entries: Vec<(Lsn, EntryPos)>,
 }
 
-type ReadLogs = Result<Vec<(u16, Epoch, Recovered)>, RecoveryError>;
+type ReadLogs = Result<Vec<(u16, Recovered)>, RecoveryError>;
 
 /// Sends every entry, epoch by epoch; on, without sending, once the applier has given up, for the verdict is still wanted.
 fn read_all(mut recoveries: Vec<(u16, Recovery)>, chunks: &SyncSender<Chunk>) -> ReadLogs {
@@ -152,10 +251,7 @@ fn read_all(mut recoveries: Vec<(u16, Recovery)>, chunks: &SyncSender<Chunk>) ->
             sender.flush();
         }
     }
-    let finish = |(number, recovery): (u16, Recovery)| {
-        let last = recovery.last_epoch();
-        recovery.finish().map(|recovered| (number, last, recovered))
-    };
+    let finish = |(number, recovery): (u16, Recovery)| recovery.finish().map(|recovered| (number, recovered));
     recoveries.into_iter().map(finish).collect()
 }
 
@@ -173,7 +269,7 @@ impl ChunkSender<'_> {
             entries: Vec::with_capacity(1024),
         });
         chunk.bytes.extend_from_slice(entry.bytes);
-        chunk.entries.push(entry.pos);
+        chunk.entries.push((entry.lsn, entry.pos));
         if chunk.bytes.len() >= CHUNK_BYTES {
             self.flush();
         }
@@ -187,12 +283,15 @@ impl ChunkSender<'_> {
     }
 }
 
-struct Applier {
+struct Applier<'a> {
     streams: Streams,
     progress: Progress,
+    /// How far each log is settled, by its position in the list.
+    upto: Vec<Lsn>,
+    settled: &'a mut dyn Settled,
 }
 
-impl Applier {
+impl Applier<'_> {
     fn apply_all(
         &mut self,
         chunks: &Receiver<Chunk>,
@@ -200,6 +299,7 @@ impl Applier {
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<(), StartError> {
         while let Ok(chunk) = chunks.recv() {
+            self.take_rows(&chunk)?;
             self.apply(&chunk).map_err(|message| {
                 let path = paths.get(usize::from(chunk.log)).cloned().unwrap_or_default();
                 StartError::Fold { path, message }
@@ -209,22 +309,56 @@ impl Applier {
         Ok(())
     }
 
-    fn apply(&mut self, chunk: &Chunk) -> Result<(), String> {
+    fn settled_upto(&self, chunk: &Chunk) -> Lsn {
+        self.upto.get(usize::from(chunk.log)).copied().unwrap_or_default()
+    }
+
+    /// Takes in the rows of streams that go on here and were made in what is settled.
+    fn take_rows(&mut self, chunk: &Chunk) -> Result<(), StartError> {
+        let settled = self.settled_upto(chunk);
+        let (mut seen, mut wanted) = (HashSet::new(), Vec::new());
         let mut rest = chunk.bytes.as_slice();
-        for pos in &chunk.entries {
+        for (lsn, pos) in &chunk.entries {
             let (entry, after) = rest.split_at(pos.bytes as usize);
-            self.streams.replay(chunk.log, *pos, entry).map_err(|error| error.to_string())?;
             rest = after;
+            // What doesn't decode is told when it is applied.
+            let Ok((entry, _)) = Entry::decode(entry) else { continue };
+            let place = entry.place();
+            let is_new = *lsn > settled && !self.streams.knows(place.stream_id) && seen.insert(place.stream_id);
+            if is_new && !matches!(entry, Entry::Verb { verb: Verb::Create { .. }, .. }) {
+                wanted.push((place.slot, place.stream_id));
+            }
         }
-        self.progress.entries += chunk.entries.len() as u64;
-        self.progress.bytes += chunk.bytes.len() as u64;
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let rows = self.settled.rows(&wanted).map_err(|refusal| StartError::Index { refusal })?;
+        for row in rows {
+            self.streams.replay_row(&row);
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, chunk: &Chunk) -> Result<(), String> {
+        let settled = self.settled_upto(chunk);
+        let mut rest = chunk.bytes.as_slice();
+        for (lsn, pos) in &chunk.entries {
+            let (entry, after) = rest.split_at(pos.bytes as usize);
+            rest = after;
+            if *lsn <= settled {
+                continue;
+            }
+            self.streams.replay(chunk.log, *pos, entry).map_err(|error| error.to_string())?;
+            self.progress.entries += 1;
+            self.progress.bytes += entry.len() as u64;
+        }
         self.progress.streams = self.streams.len() as u64;
         Ok(())
     }
 }
 
-fn refuse_damage(logs: &[(u16, Epoch, Recovered)]) -> Result<(), StartError> {
-    for (_, _, recovered) in logs {
+fn refuse_damage(logs: &[(u16, Recovered)]) -> Result<(), StartError> {
+    for (_, recovered) in logs {
         if let Verdict::Corrupt(damages) = recovered.verdict() {
             return Err(StartError::Corrupt { path: recovered.dir().to_owned(), damages: damages.clone() });
         }

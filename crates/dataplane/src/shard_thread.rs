@@ -11,17 +11,20 @@ use std::sync::mpsc::Sender;
 
 use express_log::{HistoryReader, Log, LogOptions, Recovered};
 use tuning::bounds::HISTORY_FILES_OPEN_MAX;
-use wire::ids::{Epoch, ShardId};
+use wire::ids::{Epoch, LogId, Lsn, ShardId};
 
-use crate::core::{Placement, Shard, ShardConfig, Streams};
+use crate::bell::Waiters;
+use crate::core::{Feed, Placement, Shard, ShardConfig, Streams};
+use crate::feeding::{Fed, Feeds};
 use crate::hop::Mailbox;
 use crate::os;
+use crate::recover::HeadLog;
 use crate::shell::{Bells, RECEIVE_BYTES, Shell, State};
 use crate::star::StarFacts;
 use crate::start_error::StartError;
 use crate::surroundings::{Surroundings, TellControl};
 
-/// What a stream in memory is reckoned to take, in bytes.
+/// What a stream in memory takes, about: a shard keeps as many as its memory bound has room for, and drops what is idle.
 const ROW_BYTES: usize = 512;
 
 /// Everything that the thread of a shard is given.
@@ -31,6 +34,12 @@ pub(crate) struct ShardStart {
     pub(crate) placement: Placement,
     pub(crate) streams: Streams,
     pub(crate) recovered: Recovered,
+    /// The last entry of its head log that is settled.
+    pub(crate) settled: Lsn,
+    /// Logs that no shard writes any more, to be settled by this one, with their positions.
+    pub(crate) other_logs: Vec<(u16, HeadLog)>,
+    /// See [`Options`](crate::Options).
+    pub(crate) loss_epoch: Epoch,
     pub(crate) log_options: LogOptions,
     /// The directories of all head logs, in the order in which this run counts them.
     pub(crate) dirs: Vec<PathBuf>,
@@ -42,7 +51,11 @@ pub(crate) struct ShardStart {
 }
 
 /// The life of a shard; says once whether it has started.
-pub(crate) async fn run(start: ShardStart, tell_control: TellControl, say: Sender<(ShardId, Result<(), StartError>)>) {
+pub(crate) async fn run(
+    start: ShardStart,
+    tell_control: TellControl,
+    say: Sender<(ShardId, Result<LogId, StartError>)>,
+) {
     let shard = start.shard;
     let began = begin(start, tell_control).await;
     let (shell, listener) = match began {
@@ -50,13 +63,14 @@ pub(crate) async fn run(start: ShardStart, tell_control: TellControl, say: Sende
         // Whoever started this shard hears of it, or is gone.
         Err(error) => return drop(say.send((shard, Err(error)))),
     };
-    let _ = say.send((shard, Ok(())));
+    let _ = say.send((shard, Ok(shell.log.id())));
     drop(say);
     shell.until_drained(listener).await;
 }
 
 async fn begin(start: ShardStart, tell_control: TellControl) -> Result<(Rc<Shell>, OwnedFd), StartError> {
     let ShardStart { shard, epoch, star, .. } = start;
+    let own_dir = start.recovered.dir().to_owned();
     let called: Rc<OnceCell<Rc<Shell>>> = Rc::default();
     let calls = Rc::clone(&called);
     let on_durable = move |lsn| {
@@ -65,7 +79,7 @@ async fn begin(start: ShardStart, tell_control: TellControl) -> Result<(Rc<Shell
             shell.on_durable(lsn);
         }
     };
-    let own_log_id = start.recovered.log_id().unwrap_or_default();
+    let next = start.recovered.end_lsn();
     let log = Log::open(start.log_options, start.recovered, epoch, on_durable, express_log::abort).await;
     let log = log.map_err(|source| StartError::Open { shard, source })?;
     let failed = |source| StartError::Listen { addr: std::net::SocketAddr::from(([0, 0, 0, 0], 0)), source };
@@ -75,20 +89,24 @@ async fn begin(start: ShardStart, tell_control: TellControl) -> Result<(Rc<Shell
         placement: start.placement,
         epoch,
         own_log: shard.get(),
-        own_log_id,
-        loss_epoch: Epoch::ZERO,
         append_window: star.append_window,
         ring_bytes_max: start.memory.0,
         held_bytes_max: start.memory.1 - start.memory.0.min(start.memory.1),
+        own_log_id: log.id(),
+        loss_epoch: start.loss_epoch,
         rows_max: start.memory.1 / ROW_BYTES,
     };
-    let world = Surroundings::new((shard, usize::from(star.shards)), log.clone(), star.started, tell_control);
+    let own = Fed::own(Feed::new(log.id(), start.settled, next), shard.get(), own_dir);
+    let others = start.other_logs.into_iter().filter_map(|(index, log)| Fed::other(log, index));
+    let feeds = Feeds::new(std::iter::once(own).chain(others).collect(), &star.old_logs);
+    let world = Surroundings::new((shard, usize::from(star.shards)), (log.clone(), feeds), star.started, tell_control);
     let state = State {
         core: Shard::new(config, start.streams),
         world,
         tickets: HashMap::new(),
         gatherings: HashMap::new(),
         last_ticket: 0,
+        control_counters: Arc::default(),
         unsent_hops: VecDeque::new(),
         unsent_replies: VecDeque::new(),
         held: VecDeque::new(),
@@ -102,6 +120,7 @@ async fn begin(start: ShardStart, tell_control: TellControl) -> Result<(Rc<Shell
         star,
         mailboxes: start.mailboxes,
         bells: Bells::default(),
+        looked_up: Waiters::default(),
         timer_at: Cell::new(None),
         is_draining: Cell::new(false),
         is_closed: Cell::new(false),
@@ -117,6 +136,7 @@ async fn begin(start: ShardStart, tell_control: TellControl) -> Result<(Rc<Shell
 fn spawn_tasks(shell: &Rc<Shell>, reader: HistoryReader, listener: OwnedFd) {
     let shell = || Rc::clone(shell);
     glommio::spawn_local(shell().pump()).detach();
+    glommio::spawn_local(shell().feed_control()).detach();
     glommio::spawn_local(shell().take_mail()).detach();
     glommio::spawn_local(shell().serve_held()).detach();
     glommio::spawn_local(shell().send_overflow()).detach();

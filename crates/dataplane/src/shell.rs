@@ -15,7 +15,7 @@ use express_log::Log;
 use glommio::nop::NopSubmitter;
 use wire::ids::{Epoch, Lsn, ShardId};
 
-use crate::bell::Bell;
+use crate::bell::{Bell, Waiters};
 use crate::core::{ConnId, Shard};
 use crate::gather::Gathering;
 use crate::hop::{Hop, Mailbox, Reply};
@@ -36,6 +36,8 @@ pub(crate) struct State {
     /// Parts of answers that other shards work on.
     pub(crate) gatherings: HashMap<u64, Gathering>,
     pub(crate) last_ticket: u64,
+    /// What control counted last.
+    pub(crate) control_counters: Arc<Vec<(String, u64)>>,
     /// What other shards' lanes had no room for.
     pub(crate) unsent_hops: VecDeque<(ShardId, Hop)>,
     pub(crate) unsent_replies: VecDeque<(ShardId, Reply)>,
@@ -61,6 +63,8 @@ pub(crate) struct Shell {
     pub(crate) star: Arc<StarFacts>,
     pub(crate) mailboxes: Arc<[Mailbox]>,
     pub(crate) bells: Bells,
+    /// Tasks whose frames may go on once something was looked up.
+    pub(crate) looked_up: Waiters,
     /// When the timer task wakes by itself.
     pub(crate) timer_at: Cell<Option<Duration>>,
     /// The star stops: clients are asked to go.
@@ -127,6 +131,9 @@ impl Shell {
     /// Sends what the turn has written, and wakes who has to act on it.
     pub(crate) fn end_turn(self: &Rc<Self>, state: &mut State) {
         state.core.hand_over(&mut state.world);
+        if state.core.take_loads_done() {
+            self.looked_up.wake_all();
+        }
         self.flush(state);
         let world = &mut state.world;
         if std::mem::take(&mut world.has_appended) || !world.dirty.is_empty() || !world.spilled.is_empty() {
@@ -148,7 +155,7 @@ impl Shell {
         let _ = NopSubmitter::new().run_nop().await;
     }
 
-    /// Waits until there may be room for another entry.
+    /// Waits until there may be room for another entry, or something was looked up.
     pub(crate) async fn room(&self) {
         let room = async {
             if self.log.wait_for_room().await.is_err() {
@@ -158,7 +165,7 @@ impl Shell {
         let pause = async {
             glommio::timer::sleep(ROOM_WAIT_MAX).await;
         };
-        futures_lite::future::or(room, pause).await;
+        futures_lite::future::or(self.looked_up.wait(), futures_lite::future::or(room, pause)).await;
     }
 
     /// Kicks the log after each turn that has appended, and goes on with frames that were left over: once every

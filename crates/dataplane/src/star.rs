@@ -3,9 +3,9 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use express_log::{LogOptions, SyncMode};
@@ -14,10 +14,13 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tuning::bounds::ACCEPT_BACKLOG;
 use tuning::settings::{LogSync, Settings};
 use wire::handoff::{Full, ToControl, ToShard};
-use wire::ids::{ClusterId, ShardId, StarId};
+use wire::ids::{ClusterId, Epoch, LogId, Lsn, ShardId, StarId};
+use wire::slot::Slot;
 
+use crate::core::Placement;
+use crate::feeding::OldLogs;
 use crate::hop::Mailbox;
-use crate::recover::{HeadLog, RecoveredStar};
+use crate::recover::RecoveredStar;
 use crate::shard_thread::{self, ShardStart};
 use crate::start_error::StartError;
 use crate::watchdog::Watchdog;
@@ -52,6 +55,24 @@ pub struct Options {
     pub cluster_id: ClusterId,
     /// The star.
     pub star_id: StarId,
+    /// An Express stream that the index has of an earlier tenure than this ends in a gap: a head log was lost, and an operator
+    /// accepted that. Zero when none was.
+    pub loss_epoch: Epoch,
+}
+
+/// How a head log was left when its star stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogLeft {
+    /// Its number.
+    pub number: u16,
+    /// Its id.
+    pub log: LogId,
+    /// The tenure that wrote it last.
+    pub epoch: Epoch,
+    /// One past its last entry.
+    pub end_lsn: Lsn,
+    /// The store holds all of it.
+    pub is_settled: bool,
 }
 
 /// What every shard of a star knows.
@@ -64,6 +85,8 @@ pub(crate) struct StarFacts {
     pub(crate) append_window: u32,
     pub(crate) keepalive: Duration,
     pub(crate) drain_timeout: Duration,
+    /// How long a record may be on this disk alone.
+    pub(crate) backlog_age_max: Duration,
     pub(crate) connections_max: usize,
     pub(crate) started: Instant,
     /// Shards that have nothing to do while the star drains, a bit each.
@@ -72,6 +95,10 @@ pub(crate) struct StarFacts {
     pub(crate) finishes: AtomicBool,
     /// Shards that serve no more frames and have answered all, a bit each.
     pub(crate) answered_shards: AtomicU64,
+    /// Head logs whose entries of earlier tenures are not all settled.
+    pub(crate) old_logs: Arc<OldLogs>,
+    /// How head logs were left, by the shards that have stopped.
+    pub(crate) left: Mutex<Vec<LogLeft>>,
 }
 
 /// A star that serves.
@@ -81,8 +108,9 @@ pub struct Star {
     mailboxes: Arc<[Mailbox]>,
     threads: Vec<ExecutorJoinHandle<()>>,
     watchdog: Watchdog,
-    /// Logs of shards that there are no more: read, and locked.
-    _other_logs: Vec<HeadLog>,
+    facts: Arc<StarFacts>,
+    logs: Vec<LogLeft>,
+    placement: Placement,
 }
 
 /// Tells one shard something, from any thread; full when the shard has not heard enough of what it was told before.
@@ -124,17 +152,23 @@ pub fn start(
     express_log::try_ring().map_err(|source| StartError::IoUring { source })?;
     let (addr, listeners) = listen(options.listen, shards)?;
     let mailboxes: Arc<[Mailbox]> = (0..shards).map(|_| Mailbox::new(shards)).collect();
-    let watchdog = Watchdog::start(Arc::clone(&mailboxes)).map_err(|error| StartError::Executor {
-        shard: ShardId::ZERO,
-        cpu: 0,
-        message: error.to_string(),
-    })?;
-    let facts = Arc::new(facts(options, recovered.placement.shards()));
+    let watchdog = watch(&mailboxes)?;
+    let logs = recovered.logs.iter().filter(|log| log.number < recovered.placement.shards() || !log.is_fresh());
+    let facts = Arc::new(facts(options, recovered.placement.shards(), logs.count() as u64));
     let RecoveredStar { epoch, placement, streams, mut logs, .. } = recovered;
     let dirs: Vec<PathBuf> = logs.iter().map(|log| log.recovered.dir().to_owned()).collect();
-    let other_logs = logs.split_off(shards);
+    let mut others: Vec<_> = (placement.shards()..).zip(logs.split_off(shards)).collect();
     let (say, said) = mpsc::channel();
-    let mut star = Star { addr, mailboxes, threads: Vec::new(), watchdog, _other_logs: other_logs };
+    let (facts_of_star, threads) = (Arc::clone(&facts), Vec::new());
+    let mut star = Star {
+        addr,
+        mailboxes,
+        threads,
+        watchdog,
+        facts: facts_of_star,
+        logs: Vec::new(),
+        placement: placement.clone(),
+    };
     let parts = logs.into_iter().zip(streams).zip(listeners).zip(&options.shard_cpus);
     for (((log, streams), listener), cpu) in parts {
         let shard = ShardId::new(log.number);
@@ -144,6 +178,10 @@ pub fn start(
             placement: placement.clone(),
             streams,
             recovered: log.recovered,
+            settled: log.settled,
+            // The first shard is there always.
+            other_logs: std::mem::take(&mut others),
+            loss_epoch: options.loss_epoch,
             log_options: log_options(options),
             dirs: dirs.clone(),
             memory: (
@@ -166,8 +204,10 @@ pub fn start(
     }
     drop(say);
     match await_all(&said, shards) {
-        Ok(()) => {
+        Ok(logs) => {
             check_coop(shards);
+            let left = |(number, log)| LogLeft { number, log, epoch, end_lsn: Lsn::ZERO, is_settled: false };
+            star.logs = logs.into_iter().map(left).collect();
             Ok(star)
         }
         Err(error) => {
@@ -177,7 +217,15 @@ pub fn start(
     }
 }
 
-fn facts(options: &Options, shards: u16) -> StarFacts {
+fn watch(mailboxes: &Arc<[Mailbox]>) -> Result<Watchdog, StartError> {
+    let failed = |error: io::Error| {
+        let (shard, cpu, message) = (ShardId::ZERO, 0, error.to_string());
+        StartError::Executor { shard, cpu, message }
+    };
+    Watchdog::start(Arc::clone(mailboxes)).map_err(failed)
+}
+
+fn facts(options: &Options, shards: u16, old_logs: u64) -> StarFacts {
     let settings = &options.settings;
     StarFacts {
         shards,
@@ -187,11 +235,14 @@ fn facts(options: &Options, shards: u16) -> StarFacts {
         append_window: settings.append_window,
         keepalive: settings.keepalive_ms.duration(),
         drain_timeout: settings.drain_timeout_ms.duration(),
+        backlog_age_max: settings.settle.backlog_age_max_ms.duration(),
         connections_max: settings.connections_max as usize,
         started: Instant::now(),
         quiet_shards: AtomicU64::new(0),
         finishes: AtomicBool::new(false),
         answered_shards: AtomicU64::new(0),
+        old_logs: Arc::new(OldLogs::new(old_logs)),
+        left: Mutex::default(),
     }
 }
 
@@ -225,15 +276,19 @@ fn spawn<F: Future<Output = ()> + 'static>(
         .map_err(|error| StartError::Executor { shard, cpu, message: error.to_string() })
 }
 
-fn await_all(said: &mpsc::Receiver<(ShardId, Result<(), StartError>)>, shards: usize) -> Result<(), StartError> {
+type Said = (ShardId, Result<LogId, StartError>);
+
+/// The head log of each shard, by its number, once all have started.
+fn await_all(said: &mpsc::Receiver<Said>, shards: usize) -> Result<Vec<(u16, LogId)>, StartError> {
+    let mut logs = Vec::with_capacity(shards);
     let mut waiting: Vec<ShardId> =
         (0..shards).map(|shard| ShardId::new(u16::try_from(shard).unwrap_or(u16::MAX))).collect();
     while let Some(missing) = waiting.first().copied() {
         let Ok((shard, result)) = said.recv() else { return Err(StartError::Ended { shard: missing }) };
-        result?;
+        logs.push((shard.get(), result?));
         waiting.retain(|waits| *waits != shard);
     }
-    Ok(())
+    Ok(logs)
 }
 
 fn check_coop(shards: usize) {
@@ -273,6 +328,18 @@ impl Star {
         self.addr
     }
 
+    /// The head logs that shards write.
+    #[must_use]
+    pub fn logs(&self) -> &[LogLeft] {
+        &self.logs
+    }
+
+    /// Says which shard owns a slot.
+    pub fn owner(&self) -> impl Fn(Slot) -> ShardId + Send + Sync + use<> {
+        let placement = self.placement.clone();
+        move |slot| placement.shard(slot)
+    }
+
     /// For each shard, what tells it something; it never waits.
     #[must_use]
     pub fn shard_senders(&self) -> Vec<TellShard> {
@@ -294,18 +361,19 @@ impl Star {
         }
     }
 
-    /// Waits until every shard has stopped.
+    /// Waits until every shard has stopped, and says how their head logs are left.
     ///
     /// # Errors
     /// [`ShardEnded`] for the first whose thread ended in another way.
-    pub fn join(self) -> Result<(), ShardEnded> {
+    pub fn join(self) -> Result<Vec<LogLeft>, ShardEnded> {
         let mut ended = Ok(());
         for (shard, thread) in (0..).map(ShardId::new).zip(self.threads) {
             let joined = thread.join().map_err(|error| ShardEnded { shard, message: error.to_string() });
             ended = ended.and_then(|()| joined.map(drop));
         }
         self.watchdog.stop();
-        ended
+        let left = std::mem::take(&mut *self.facts.left.lock().unwrap_or_else(PoisonError::into_inner));
+        ended.map(|()| left)
     }
 
     /// Stops what has started.

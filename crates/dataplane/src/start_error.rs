@@ -5,8 +5,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use express_log::{Damage, OpenError, RecoveryError};
-use wire::ids::ShardId;
+use wire::ids::{Lsn, ShardId};
 use wire::reason::Reason;
+use wire::refusal::Refusal;
 
 /// Why a star does not start. Nothing was served, and nothing that was acked is touched.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +38,25 @@ pub enum StartError {
         path: PathBuf,
         /// What is wrong.
         message: String,
+    },
+    /// A head log ends before what the store holds of it.
+    #[error(
+        "the head log {} ends at lsn {end}, and the store holds what it wrote up to lsn {settled}: it is an older copy; put \
+         back the latest one, or give up what only it holds with --accept-loss", path.display()
+    )]
+    OlderThanStore {
+        /// The directory of the log.
+        path: PathBuf,
+        /// The LSN after its last entry.
+        end: Lsn,
+        /// The last entry that the store holds.
+        settled: Lsn,
+    },
+    /// The rows that streams go on from can't be read from the index.
+    #[error("the index can't be read: {refusal}")]
+    Index {
+        /// What it said.
+        refusal: Refusal,
     },
     /// Recovery was made for another number of shards.
     #[error("{recovered} shards were recovered, and {asked} are to be started")]
@@ -90,10 +110,20 @@ pub enum StartError {
 }
 
 impl StartError {
+    /// The directory of the head log that can't be served from; without it the star may start, and loses what only it holds.
+    #[must_use]
+    pub fn lost_log(&self) -> Option<&std::path::Path> {
+        match self {
+            Self::Corrupt { path, .. } | Self::Fold { path, .. } | Self::OlderThanStore { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
     /// What it is called to users and programs.
     #[must_use]
     pub fn reason(&self) -> Reason {
         match self {
+            Self::Index { refusal } => refusal.reason,
             Self::Shards { .. } | Self::Executor { .. } | Self::Ended { .. } => Reason::Internal,
             _ => Reason::FailedPrecondition,
         }

@@ -12,6 +12,7 @@ use wire::ids::{Lsn, ShardId};
 use crate::bell::Bell;
 use crate::conns::Conns;
 use crate::core::{ConnId, Fetch, Now, OutBuffer, World};
+use crate::feeding::Feeds;
 use crate::remotes::Remotes;
 
 /// Random bytes that are asked for at once.
@@ -48,6 +49,10 @@ pub(crate) struct Surroundings {
     pub(crate) counts: Counts,
     /// Something was appended since the log was kicked.
     pub(crate) has_appended: bool,
+    /// The head logs that this shard has settled.
+    pub(crate) feeds: Feeds,
+    /// Content and first stamp of the batch that is appended next.
+    batch: (u32, i64),
     log: Log,
     started: Instant,
     now: Now,
@@ -65,7 +70,7 @@ impl Surroundings {
     /// The surroundings of `shard`, one of `shards`.
     pub(crate) fn new(
         (shard, shards): (ShardId, usize),
-        log: Log,
+        (log, feeds): (Log, Feeds),
         started: Instant,
         tell_control: TellControl,
     ) -> Self {
@@ -80,6 +85,8 @@ impl Surroundings {
             untold: VecDeque::new(),
             counts: Counts::default(),
             has_appended: false,
+            feeds,
+            batch: (0, 0),
             log,
             started,
             now: Now { wall_ms: 0, mono: Duration::ZERO },
@@ -144,13 +151,9 @@ fn again(message: &ToControl) -> Option<ToControl> {
         ToControl::TableConfirmed { shard, version } => {
             Some(ToControl::TableConfirmed { shard: *shard, version: *version })
         }
-        ToControl::Frozen { shard, bucket, streams, standard, express } => Some(ToControl::Frozen {
-            shard: *shard,
-            bucket: *bucket,
-            streams: *streams,
-            standard: *standard,
-            express: *express,
-        }),
+        ToControl::Frozen { shard, bucket, standard, express } => {
+            Some(ToControl::Frozen { shard: *shard, bucket: *bucket, standard: *standard, express: *express })
+        }
     }
 }
 
@@ -166,10 +169,27 @@ impl World for Surroundings {
     }
 
     #[inline]
+    fn note_batch(&mut self, content_bytes: u32, first_ms: i64) {
+        self.batch = (content_bytes, first_ms);
+    }
+
+    #[inline]
     fn append(&mut self, entry_bytes: usize, fill: impl FnOnce(&mut [u8])) -> (Lsn, EntryPos) {
         self.has_appended = true;
-        let (lsn, pos, ()) = self.log.append(entry_bytes, fill);
+        let batch = std::mem::take(&mut self.batch);
+        let feeds = &mut self.feeds;
+        let (lsn, pos, ()) = self.log.append(entry_bytes, |entry| {
+            fill(entry);
+            feeds.copy(batch, entry);
+        });
+        feeds.note_copied(pos);
         (lsn, pos)
+    }
+
+    fn hand_over(&mut self, shard: ShardId, upto: Lsn, parcel: Parcel) -> Result<(), Parcel> {
+        // Control has room for entries always, and takes none only once it has stopped: nothing is acked then.
+        let _stopped = (self.tell_control)(ToControl::Standard { shard, upto, parcel });
+        Ok(())
     }
 
     #[inline]
@@ -237,12 +257,6 @@ impl World for Surroundings {
             }
             (told, _) => told,
         }
-    }
-
-    fn hand_over(&mut self, shard: ShardId, upto: Lsn, parcel: Parcel) -> Result<(), Parcel> {
-        // What control's queue has no room for is gone with the message.
-        let kept = parcel.clone();
-        (self.tell_control)(ToControl::Standard { shard, upto, parcel }).map_err(|Full| kept)
     }
 
     fn random(&mut self) -> [u8; 10] {

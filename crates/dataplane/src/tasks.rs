@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use express_log::HistoryReader;
 use glommio::net::TcpListener;
 use rustix::io::Errno;
+use wire::ids::SegmentId;
 use wire::message::Ping;
 
 use crate::bell::Bell;
@@ -30,6 +31,10 @@ const STUCK_MAX: Duration = Duration::from_secs(30);
 const PINGS_MAX: u32 = 3;
 /// Reads of head logs under way at once on a shard.
 const FETCHES_MAX: usize = 64;
+/// How long a read of a segment that is not there waits to hear that it was given up.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
+/// How often it looks.
+const HEAR_AGAIN: Duration = Duration::from_millis(5);
 /// Shortest time between two timers of the core.
 const TIMER_PAUSE: Duration = Duration::from_millis(1);
 
@@ -138,6 +143,8 @@ impl Shell {
         let bell: Rc<Bell> = Rc::clone(&self.state.borrow().world.fetch_bell);
         while !self.is_over.get() {
             bell.wait().await;
+            // A file that is freed takes its room as long as it is open.
+            reader.close_freed(usize::from(self.me.get()), self.log.first_segment()).await;
             while let Some(fetch) = self.next_fetch(under_way.get()) {
                 under_way.set(under_way.get() + 1);
                 let place = FetchPlace { under_way: Rc::clone(&under_way), bell: Rc::clone(&bell) };
@@ -153,7 +160,12 @@ impl Shell {
     async fn fetch(self: Rc<Self>, reader: Rc<HistoryReader>, fetch: Fetch, place: FetchPlace) {
         let Fetch { ticket, log, segment, offset, bytes } = fetch;
         let read = reader.read(usize::from(log), segment, offset, bytes).await;
-        if let Err(error) = &read {
+        if read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+            self.hear_of_giving_up(log, segment).await;
+        }
+        if let Err(error) = read.as_ref()
+            && error.kind() != io::ErrorKind::NotFound
+        {
             tracing::warn!(shard = %self.me, log, %segment, offset, bytes, %error, "a history read failed");
         }
         let failed = |error: &io::Error| {
@@ -163,6 +175,16 @@ impl Shell {
         let result = read.as_ref().map(|read| &read[..]).map_err(failed);
         self.turn(|state| state.core.on_fetched(ticket, result, &mut state.world));
         place.give_back();
+    }
+}
+
+impl Shell {
+    /// Waits to be told that a segment that is not there was given up, by the shard that did.
+    async fn hear_of_giving_up(self: &Rc<Self>, log: u16, segment: SegmentId) {
+        let until = self.mono() + HEARD_WITHIN;
+        while !self.turn(|state| self.is_given_up(state, log, segment)) && self.mono() < until {
+            sleep(HEAR_AGAIN).await;
+        }
     }
 }
 

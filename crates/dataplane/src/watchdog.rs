@@ -51,6 +51,11 @@ impl Pulse {
         }
     }
 
+    /// Whether the shard has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
     /// What it counts.
     pub(crate) fn counters(&self) -> [(&'static str, u64); 3] {
         [

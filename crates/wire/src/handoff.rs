@@ -148,8 +148,6 @@ pub enum ToControl {
         shard: ShardId,
         /// Which bucket.
         bucket: BucketId,
-        /// Streams that live there, those being made included.
-        streams: u64,
         /// The last entry of its Standard lane.
         standard: Lsn,
         /// Its head log and the last entry there.
@@ -224,7 +222,7 @@ pub enum ToShard {
         /// The answer.
         result: Result<BucketAnswer, Refusal>,
     },
-    /// Make no more streams in this bucket and count those there are; answered by [`ToControl::Frozen`]. The next table tells how it ended.
+    /// Make no more streams in this bucket; answered by [`ToControl::Frozen`]. The next table tells how it ended.
     Freeze {
         /// Which bucket.
         bucket: BucketId,

@@ -38,6 +38,18 @@ pub(crate) fn command() -> Command {
         .args_conflicts_with_subcommands(true)
         .subcommand(store::command())
         .arg(
+            Arg::new("accept-loss")
+                .long("accept-loss")
+                .action(ArgAction::SetTrue)
+                .help("Go on without head logs that are lost, damaged or older than the store: what only they hold is given up, and readers see a gap there"),
+        )
+        .arg(
+            Arg::new("confirm-clock")
+                .long("confirm-clock")
+                .action(ArgAction::SetTrue)
+                .help("Say that the wall clock is right, after it was found to have jumped: records are dropped by their age again"),
+        )
+        .arg(
             Arg::new("check")
                 .long("check")
                 .action(ArgAction::SetTrue)
@@ -90,6 +102,20 @@ pub(crate) fn settings(
         }
     }
     layers.finish()
+}
+
+/// What an operator says at this start alone.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Says {
+    /// Go on without head logs that are lost.
+    pub(crate) accepts_loss: bool,
+    /// The wall clock is right.
+    pub(crate) confirms_clock: bool,
+}
+
+/// What is said at this start alone.
+pub(crate) fn says(matches: &ArgMatches) -> Says {
+    Says { accepts_loss: matches.get_flag("accept-loss"), confirms_clock: matches.get_flag("confirm-clock") }
 }
 
 /// Whether only a check is wanted.

@@ -40,6 +40,18 @@ pub enum ClusterError {
         /// What is there.
         found: ObjectName,
     },
+    /// It is not the one that the star's data belong to.
+    #[error(
+        "this star's data belong to cluster {known}, and {}; name the store of that cluster or bring it back, or start with \
+         another data directory",
+        what_is_there(*.found)
+    )]
+    Other {
+        /// The cluster of the data.
+        known: ClusterId,
+        /// The store's, if it has one.
+        found: Option<ClusterId>,
+    },
     /// Others changed it each time.
     #[error("object {object} was changed by others {rounds} times in a row; try again")]
     Contended {
@@ -56,6 +68,10 @@ pub enum ClusterError {
         /// The one that goes on, if there is one.
         by: Option<(StarId, Epoch)>,
     },
+}
+
+fn what_is_there(found: Option<ClusterId>) -> String {
+    found.map_or_else(|| "the store is empty".to_owned(), |found| format!("the store is that of cluster {found}"))
 }
 
 fn by_whom(by: Option<(StarId, Epoch)>) -> String {
@@ -104,6 +120,14 @@ pub(crate) async fn open(store: &dyn Store) -> Result<Cluster, ClusterError> {
             Ok(made.0)
         }
         Err(e) => Err(e.into()),
+    }
+}
+
+/// Reads the cluster that a star's data belong to.
+pub(crate) async fn open_known(store: &dyn Store, known: ClusterId) -> Result<Cluster, ClusterError> {
+    match read(store).await? {
+        Some((cluster, _)) if cluster.id == known => Ok(cluster),
+        found => Err(ClusterError::Other { known, found: found.map(|(cluster, _)| cluster.id) }),
     }
 }
 

@@ -146,6 +146,11 @@ impl Channel {
         self.shared.end(how);
     }
 
+    /// The first position that is not committed.
+    pub(crate) fn committed_to(&self) -> u64 {
+        self.shared.committed_to.load(Ordering::Acquire)
+    }
+
     /// Notes that every chunk before this position is committed.
     pub(super) fn on_committed(&self, committed_to: u64) {
         self.shared.committed_to.store(committed_to, Ordering::Release);

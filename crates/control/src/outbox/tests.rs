@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use wire::handoff::{BucketTable, Full, ToShard};
-use wire::ids::BucketId;
+use wire::ids::{BucketId, LogId, Lsn};
 
 use super::{KEPT_MAX, Outbox};
 
@@ -53,6 +53,31 @@ fn a_table_that_was_not_taken_gives_way_to_the_next_before_any_freeze() {
     outbox.send(freeze(1));
     outbox.send(table(3));
     assert_eq!(taken(&mut outbox, &queue), ["table 1", "table 3", "freeze 1"]);
+}
+
+#[test]
+fn what_is_only_how_far_something_has_come_is_told_once_and_never_applied_before_committed() {
+    let (committed, applied) =
+        (|lsn| ToShard::Committed { standard: Lsn::new(lsn) }, |lsn| ToShard::Applied { standard: Lsn::new(lsn) });
+    let (mut outbox, queue) = outbox(1);
+    for message in [committed(1), applied(1), committed(2), applied(2), committed(3), applied(3)] {
+        outbox.send(message);
+    }
+    let told = taken(&mut outbox, &queue);
+    let expected = [committed(1), applied(1), committed(3), applied(3)];
+    assert_eq!(told, expected.map(|message| format!("{message:?}")));
+}
+
+#[test]
+fn each_head_log_is_told_of_by_itself() {
+    let settled = |log, upto| ToShard::Settled { log: LogId::from_bytes([log; 16]), upto: Lsn::new(upto) };
+    let (mut outbox, queue) = outbox(1);
+    for message in [freeze(1), settled(1, 5), settled(2, 3), settled(1, 9)] {
+        outbox.send(message);
+    }
+    let told = taken(&mut outbox, &queue);
+    let expected = ["freeze 1".to_owned(), format!("{:?}", settled(1, 9)), format!("{:?}", settled(2, 3))];
+    assert_eq!(told, expected);
 }
 
 #[test]

@@ -7,25 +7,33 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use wire::bucket::{Bucket, BucketPatch, BucketSpec};
-use wire::handoff::{BucketAnswer, BucketTable, BucketVerb, Full, ReplyTo, ToControl, ToShard};
-use wire::ids::{BucketId, ClusterId, LogId, Lsn, ShardId};
-use wire::names::BucketName;
+use wire::entry::{Place, Verb};
+use wire::handoff::{
+    BucketAnswer, BucketTable, BucketVerb, Full, Parcel, ParcelItem, ReplyTo, SettledLogs, ToControl, ToShard,
+};
+use wire::ids::{BucketId, ClusterId, Epoch, LogId, Lsn, Rev, ShardId, StarId, StreamId};
+use wire::names::{BucketName, Key};
 use wire::reason::Reason;
 use wire::refusal::Refusal;
+use wire::slot::Slot;
 
-use super::{Control, ControlSender, Joints, StartError, inbox};
-use crate::LoadError;
-use crate::channel::ClusterError;
+use super::{Control, ControlSender, StartError, inbox};
+use crate::channel::{ClusterError, JoinRequest, UploadOptions};
+use crate::history::HistoryOptions;
+use crate::index::IndexOptions;
+use crate::index::tests::world::Written;
+use crate::settle::SettleOptions;
 use crate::store::{Fault, LocalDirectory, MemoryStore, ObjectName, PutNonce, Rule, Store, StoreError, StoreOp};
+use crate::{LoadError, Opened, Options, Shards};
 
 const SHARDS: u16 = 3;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn name(text: &str) -> BucketName {
+pub(crate) fn name(text: &str) -> BucketName {
     BucketName::new(text).unwrap()
 }
 
-fn create(text: &str) -> BucketVerb {
+pub(crate) fn create(text: &str) -> BucketVerb {
     BucketVerb::Create(BucketSpec::named(name(text)))
 }
 
@@ -33,26 +41,64 @@ fn list() -> BucketVerb {
     BucketVerb::List { after: String::new(), limit: 0 }
 }
 
-/// What a fake shard keeps: its table and how many streams it has a bucket.
+/// What a fake shard keeps: its table, how far its lanes have come, and what else it was told.
 #[derive(Debug, Default)]
 struct ShardState {
     table: Arc<BucketTable>,
-    streams: HashMap<BucketId, u64>,
+    standard: Lsn,
+    express: (LogId, Lsn),
+    told: Vec<ToShard>,
 }
 
 /// A control with shards on threads of their own, whose queues take two messages.
-struct Star {
+pub(crate) struct Star {
     control: Control,
-    sender: ControlSender,
+    pub(crate) sender: ControlSender,
     replies: Receiver<(u64, Result<BucketAnswer, Refusal>)>,
     states: Vec<Arc<Mutex<ShardState>>>,
     threads: Vec<JoinHandle<()>>,
     tickets: u64,
+    /// How far head logs were settled when it began.
+    pub(crate) settled: SettledLogs,
+    /// Why it must stop.
+    pub(crate) fenced: Receiver<String>,
+}
+
+/// Nothing is settled by its age alone.
+pub(crate) fn options() -> Options {
+    let upload = UploadOptions { settle_age: Duration::from_secs(3_600), ..UploadOptions::default() };
+    let (index, history) = (IndexOptions::default(), HistoryOptions::of_memory(8 << 20));
+    let settle = SettleOptions::default();
+    Options { upload, index, history, settle, confirms_clock: false, cpus: Vec::new(), meter: None }
+}
+
+/// A start of the one star there is.
+pub(crate) fn request() -> JoinRequest {
+    JoinRequest { star: StarId::from_bytes([3; 16]), logs: Vec::new(), at_least: Epoch::new(1), accept_loss: false }
+}
+
+/// The entries as a parcel.
+pub(crate) fn parcel(entries: &[Written]) -> Parcel {
+    let items = entries.iter().map(|entry| entry.item).collect();
+    Parcel { items, bytes: entries.iter().flat_map(|entry| entry.bytes.iter().copied()).collect() }
+}
+
+/// Creations of so many streams in a bucket.
+fn creations(bucket: BucketId, streams: u8) -> Parcel {
+    let creation = |number: u8| {
+        let key = Key::new(&format!("stream-{number}")).unwrap();
+        let (slot, stream_id) = (Slot::of(bucket, &key), StreamId::from_bytes([number; 16]));
+        let verb = Verb::Create { bucket, key, config: wire::config::StreamConfig::default(), created_at_ms: 5 };
+        let bytes = verb.encode(Place { stream_id, slot, slot_epoch: Epoch::new(1), rev: Rev::new(1) });
+        let length = u32::try_from(bytes.len()).unwrap();
+        Written { item: ParcelItem { slot, stream_id, bytes: length, content_bytes: 0, first_ms: 0 }, bytes }
+    };
+    parcel(&(1..=streams).map(creation).collect::<Vec<_>>())
 }
 
 /// Sends until there is room, as a shard does with what must arrive, or until control has stopped.
 fn tell(control: &ControlSender, message: impl Fn() -> ToControl) {
-    while control.send(message()).is_err() && !control.0.is_closed() {
+    while control.send(message()).is_err() && !control.asks.is_closed() {
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -72,23 +118,23 @@ fn serve(
                 tell(control, || ToControl::TableConfirmed { shard, version });
             }
             ToShard::Freeze { bucket } => {
-                let streams = state.lock().unwrap().streams.get(&bucket).copied().unwrap_or(0);
-                tell(control, || ToControl::Frozen {
-                    shard,
-                    bucket,
-                    streams,
-                    standard: Lsn::ZERO,
-                    express: (LogId::default(), Lsn::ZERO),
-                });
+                let (standard, express) = {
+                    let state = state.lock().unwrap();
+                    (state.standard, state.express)
+                };
+                tell(control, || ToControl::Frozen { shard, bucket, standard, express });
             }
             ToShard::BucketReply { ticket, result } => replies.send((ticket, result)).unwrap(),
-            other => panic!("control tells nobody so: {other:?}"),
+            ToShard::Counters(_) => {}
+            other => state.lock().unwrap().told.push(other),
         }
     }
 }
 
 impl Star {
-    fn start(store: Arc<dyn Store>) -> Result<Self, StartError> {
+    pub(crate) fn start(store: Arc<dyn Store>) -> Result<Self, StartError> {
+        let background = Opened::open(store, None, options())?.join(request())?;
+        let settled = background.settled().clone();
         let (sender, inbox) = inbox();
         let (reply, replies) = sync_channel(64);
         let (mut shards, mut states, mut threads) = (Vec::<crate::ShardSink>::new(), Vec::new(), Vec::new());
@@ -100,11 +146,55 @@ impl Star {
             let (control, reply) = (sender.clone(), reply.clone());
             threads.push(thread::spawn(move || serve(ShardId::new(shard), &queue, &control, &state, &reply)));
         }
-        let control = Control::start(Joints { inbox, store, shards, cpus: Vec::new() })?;
-        Ok(Self { control, sender, replies, states, threads, tickets: 0 })
+        let (fence, fenced) = sync_channel(1);
+        let shards = Shards { inbox, sinks: shards, owner: Box::new(|_| ShardId::ZERO) };
+        let control = background.start(shards, &[], Box::new(move |why| fence.send(why).unwrap()))?;
+        Ok(Self { control, sender, replies, states, threads, tickets: 0, settled, fenced })
     }
 
-    fn local(root: &Path) -> Result<Self, StartError> {
+    /// Hands over what enters the Standard lane of a shard, up to `upto`.
+    pub(crate) fn hand_over(&self, shard: u16, upto: u64, parcel: Parcel) {
+        let (shard, upto) = (ShardId::new(shard), Lsn::new(upto));
+        self.states[usize::from(shard.get())].lock().unwrap().standard = upto;
+        self.sender.send(ToControl::Standard { shard, upto, parcel }).unwrap();
+    }
+
+    /// Hands over `from..to` of a head log of a shard.
+    pub(crate) fn settle(&self, shard: u16, log: LogId, (from, to): (u64, u64), parcel: Parcel) {
+        self.wrote(shard, log, to - 1);
+        let (shard, from, to) = (ShardId::new(shard), Lsn::new(from), Lsn::new(to));
+        self.sender.send(ToControl::Settle { shard, log, from, to, parcel }).unwrap();
+    }
+
+    /// A head log of a shard goes up to here.
+    pub(crate) fn wrote(&self, shard: u16, log: LogId, last: u64) {
+        self.states[usize::from(shard)].lock().unwrap().express = (log, Lsn::new(last));
+    }
+
+    /// What a shard was told, beside tables, freezes and answers.
+    pub(crate) fn told(&self, shard: u16) -> Vec<ToShard> {
+        self.states[usize::from(shard)].lock().unwrap().told.clone()
+    }
+
+    /// Waits until a shard is told something, and takes from it what is wanted.
+    pub(crate) fn hears<T>(&self, shard: u16, wanted: impl Fn(ToShard) -> Option<T>) -> T {
+        let until = std::time::Instant::now() + PATIENCE;
+        loop {
+            if let Some(found) = self.told(shard).into_iter().find_map(&wanted) {
+                return found;
+            }
+            assert!(std::time::Instant::now() < until, "told only {:?}", self.told(shard));
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A ticket, and the address of the first shard for the answer.
+    pub(crate) fn ticket(&mut self) -> ReplyTo {
+        self.tickets += 1;
+        ReplyTo { shard: ShardId::new(0), ticket: self.tickets }
+    }
+
+    pub(crate) fn local(root: &Path) -> Result<Self, StartError> {
         Self::start(Arc::new(LocalDirectory::open(root).unwrap()))
     }
 
@@ -117,14 +207,14 @@ impl Star {
         ticket
     }
 
-    fn call(&mut self, verb: BucketVerb) -> Result<BucketAnswer, Refusal> {
+    pub(crate) fn call(&mut self, verb: BucketVerb) -> Result<BucketAnswer, Refusal> {
         let asked = self.ask(verb);
         let (ticket, result) = self.replies.recv_timeout(PATIENCE).unwrap();
         assert_eq!(ticket, asked);
         result
     }
 
-    fn bucket(&mut self, verb: BucketVerb) -> Arc<Bucket> {
+    pub(crate) fn bucket(&mut self, verb: BucketVerb) -> Arc<Bucket> {
         match self.call(verb) {
             Ok(BucketAnswer::Bucket(bucket)) => bucket,
             other => panic!("no bucket: {other:?}"),
@@ -135,9 +225,9 @@ impl Star {
         self.states.iter().map(|state| Arc::clone(&state.lock().unwrap().table)).collect()
     }
 
-    fn stop(self) -> ClusterId {
+    pub(crate) fn stop(self) -> ClusterId {
         let cluster = self.control.cluster();
-        self.control.stop();
+        self.control.stop(Vec::new());
         for thread in self.threads {
             thread.join().unwrap();
         }
@@ -183,10 +273,28 @@ fn an_answer_comes_after_every_shard_serves_by_it() {
 fn a_bucket_with_a_stream_on_one_shard_stays() {
     let mut star = Star::start(Arc::new(MemoryStore::new())).unwrap();
     let made = star.bucket(create("orders"));
-    star.states[2].lock().unwrap().streams.insert(made.id, 4);
+    star.hand_over(2, 4, creations(made.id, 4));
     let refusal = star.call(BucketVerb::Delete(name("orders"))).unwrap_err();
     assert_eq!((refusal.reason, refusal.message.contains('4')), (Reason::BucketNotEmpty, true));
     assert_eq!(star.bucket(BucketVerb::Get(name("orders"))), made);
+    star.stop();
+}
+
+#[test]
+fn a_bucket_goes_once_the_index_knows_that_its_streams_are_gone() {
+    let mut star = Star::start(Arc::new(MemoryStore::new())).unwrap();
+    let made = star.bucket(create("orders"));
+    star.hand_over(1, 2, creations(made.id, 2));
+    assert_eq!(star.call(BucketVerb::Delete(name("orders"))).unwrap_err().reason, Reason::BucketNotEmpty);
+    let deletions = (1..=2).map(|number: u8| {
+        let slot = Slot::of(made.id, &Key::new(&format!("stream-{number}")).unwrap());
+        let stream_id = StreamId::from_bytes([number; 16]);
+        let bytes = Verb::Delete.encode(Place { stream_id, slot, slot_epoch: Epoch::new(1), rev: Rev::new(2) });
+        let length = u32::try_from(bytes.len()).unwrap();
+        Written { item: ParcelItem { slot, stream_id, bytes: length, content_bytes: 0, first_ms: 0 }, bytes }
+    });
+    star.hand_over(1, 4, parcel(&deletions.collect::<Vec<_>>()));
+    assert_eq!(star.call(BucketVerb::Delete(name("orders"))), Ok(BucketAnswer::Deleted));
     star.stop();
 }
 
@@ -233,7 +341,7 @@ fn a_stop_answers_the_verbs_that_wait_and_ends_what_the_store_is_doing() {
         }
     });
     let Star { control, replies, threads, sender, .. } = star;
-    control.stop();
+    control.stop(Vec::new());
     releaser.join().unwrap();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let mut answers: Vec<_> = replies.iter().collect();
@@ -256,19 +364,6 @@ fn a_full_inbox_is_said_at_once() {
     assert_eq!(taken, super::INBOX_MAX);
     drop(inbox);
     assert_eq!(sender.send(confirmed()), Err(Full));
-}
-
-#[test]
-fn stars_that_start_at_once_agree_on_the_cluster() {
-    let root = tempfile::tempdir().unwrap();
-    let starts: Vec<_> = (0..4)
-        .map(|_| {
-            let root = root.path().to_owned();
-            thread::spawn(move || Star::local(&root).unwrap().stop())
-        })
-        .collect();
-    let clusters: Vec<_> = starts.into_iter().map(|start| start.join().unwrap()).collect();
-    assert!(clusters.iter().all(|cluster| *cluster == clusters[0]), "{clusters:?}");
 }
 
 fn put(store: &MemoryStore, object: &str, body: impl Into<Bytes>) {
@@ -374,20 +469,4 @@ fn a_deletion_that_a_killed_star_began_is_ended_by_the_next() {
     let mut star = Star::start(Arc::new(store)).unwrap();
     star.bucket(create("orders"));
     star.stop();
-}
-
-#[test]
-fn the_threads_run_on_the_cpus_that_were_chosen() {
-    let first = (0..rustix::thread::CpuSet::MAX_CPU)
-        .find(|cpu| rustix::thread::sched_getaffinity(None).unwrap().is_set(*cpu))
-        .unwrap();
-    let start = |cpus: Vec<usize>| {
-        let (_sender, inbox) = inbox();
-        Control::start(Joints { inbox, store: Arc::new(MemoryStore::new()), shards: Vec::new(), cpus })
-    };
-    start(vec![first]).unwrap().stop();
-    for none in [1023, 100_000] {
-        let error = start(vec![none]).unwrap_err();
-        assert!(matches!(error, StartError::Pin { .. }) && error.to_string().contains(&none.to_string()), "{error}");
-    }
 }

@@ -272,7 +272,10 @@ impl Shard {
         };
         let start = wire::ids::Position::new(head.first, stamping.effective(batch.stamp(0), stamping.previous_ms));
         let (log, (lsn, pos)) = match lane {
-            Lane::Express => (self.config.own_log, append_express(world, &mut self.ring, &head, incoming)),
+            Lane::Express => {
+                world.note_batch(batch.content_bytes(), start.timestamp_ms);
+                (self.config.own_log, append_express(world, &mut self.ring, &head, incoming))
+            }
             Lane::Standard => {
                 let first_ms = start.timestamp_ms;
                 (STANDARD_LOG, append_standard(&mut self.standard, (&head, first_ms, entry_bytes), incoming))

@@ -232,6 +232,22 @@ impl StandardLane {
 const PREFIX_BYTES: u32 = ENTRY_PREFIX_BYTES as u32;
 
 impl Shard {
+    /// Says why the head log takes no more records, though it has room: what is not settled is too old. `None` opens it again.
+    pub(crate) fn shut_express(&mut self, why: Option<String>) {
+        self.backlog = why;
+    }
+
+    #[cold]
+    fn backlogged(&self) -> Refusal {
+        let why = self.backlog.clone().unwrap_or_default();
+        Refusal::new(Reason::ResourceExhausted, why).with_retry_after_ms(STALLED_RETRY_AFTER_MS)
+    }
+
+    /// Whether the standard store takes no entries now.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.standard.stalled.is_some()
+    }
+
     /// Gives control what entered the Standard lane, and asks again what its queue had no room for; at the end of each turn.
     pub(crate) fn hand_over(&mut self, world: &mut impl World) {
         self.standard.hand_over(self.config.shard, world);
@@ -250,6 +266,9 @@ impl Shard {
         world: &impl World,
     ) -> Result<(), Shut> {
         match lane {
+            Lane::Express if class == RoomClass::Data && self.backlog.is_some() => {
+                Err(Shut::Refused(self.backlogged()))
+            }
             Lane::Express => world.room(entry_bytes, class).map_err(|full| match full {
                 NoRoom::Busy => Shut::Busy,
                 NoRoom::Full { .. } | NoRoom::Closed => Shut::Refused(no_room(&full)),

@@ -88,7 +88,6 @@ fn no_stream(address: &Address) -> Refusal {
 
 impl Shard {
     /// Whether look-ups were answered since this was last asked: who was blocked may be offered again at once.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the shell does not offer blocked requests again by itself"))]
     pub(crate) fn take_loads_done(&mut self) -> bool {
         std::mem::take(&mut self.names.has_loaded)
     }

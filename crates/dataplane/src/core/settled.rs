@@ -82,7 +82,6 @@ impl Settled {
 
 impl Shard {
     /// A head log is settled further.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the shell does not tell yet how far its logs are settled"))]
     pub(crate) fn on_log_settled(&mut self, to: &SettledTo) {
         self.settled.note(to, self.config.own_log);
         self.forget_tombstones();
@@ -118,7 +117,7 @@ impl Shard {
     }
 
     /// Whether a head log was told to free a segment.
-    pub(super) fn is_freed(&self, log: u16, segment: SegmentId) -> bool {
+    pub(crate) fn is_freed(&self, log: u16, segment: SegmentId) -> bool {
         self.settled.kept.get(usize::from(log)).is_some_and(|first| segment < *first)
     }
 

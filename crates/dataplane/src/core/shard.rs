@@ -74,6 +74,8 @@ pub(crate) struct Shard {
     pub(super) ring: Ring,
     pub(super) standard: StandardLane,
     pub(super) settled: Settled,
+    /// Why the head log takes no more records for now.
+    pub(super) backlog: Option<String>,
     pub(super) names: Names,
     pub(super) retention: Retention,
     pub(super) idle: Idle,
@@ -145,6 +147,7 @@ impl Shard {
             ring,
             standard,
             settled,
+            backlog: None,
             names: Names::default(),
             retention: Retention::default(),
             idle: Idle::default(),
@@ -197,6 +200,11 @@ impl Shard {
         self.bucket_names.get(&bucket).cloned()
     }
 
+    /// Whether control has told which buckets there are.
+    pub(crate) fn has_table(&self) -> bool {
+        self.table.version > 0
+    }
+
     /// Whether the index knew no stream of a bucket when this run began.
     pub(super) fn is_fresh(&self, bucket: BucketId) -> bool {
         self.table.fresh.contains(&bucket)
@@ -243,7 +251,6 @@ impl Shard {
         let frozen = ToControl::Frozen {
             shard: self.config.shard,
             bucket,
-            streams: self.streams.count(bucket) as u64,
             standard: self.standard.assigned(),
             express: (self.config.own_log_id, world.assigned_lsn()),
         };
@@ -258,7 +265,6 @@ impl Shard {
     }
 
     /// The streams of a bucket at keys after `after` that are deleted, though the index may still list them; in key order.
-    #[cfg_attr(not(test), expect(dead_code, reason = "the shell lists from shards alone"))]
     pub(crate) fn deleted(&self, bucket: BucketId, after: &str) -> impl Iterator<Item = (&str, StreamId)> {
         self.streams.buried_after(bucket, after)
     }

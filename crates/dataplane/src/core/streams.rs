@@ -32,8 +32,6 @@ const GONE: u32 = u32::MAX;
 pub(crate) struct Streams {
     rows: Slab<Row>,
     buckets: Vec<BucketId>,
-    /// Rows of each bucket, also those without a name.
-    counts: Vec<usize>,
     names: Vec<BTreeMap<Arc<str>, u32>>,
     pub(super) configs: HashSet<Arc<StreamConfig>>,
     /// With so many, those that no row has any more are dropped.
@@ -114,7 +112,6 @@ impl Streams {
         let at = known.unwrap_or_else(|| {
             self.buckets.push(bucket);
             self.names.push(BTreeMap::new());
-            self.counts.push(0);
             self.buckets.len() - 1
         });
         number(at)
@@ -123,12 +120,6 @@ impl Streams {
     /// The bucket of a number.
     pub(crate) fn bucket_id(&self, bucket: u32) -> BucketId {
         self.buckets[bucket as usize]
-    }
-
-    /// How many streams a bucket has here; one that is deleted counts until that is durable.
-    pub(crate) fn count(&self, bucket: BucketId) -> usize {
-        let at = self.buckets.iter().position(|known| *known == bucket);
-        at.map_or(0, |at| self.counts[at])
     }
 
     /// The bucket of a row.
@@ -164,7 +155,6 @@ impl Streams {
         let key: Arc<str> = key.as_str().into();
         let row = number(self.rows.insert(Row::new(slot, stream_id, bucket, Arc::clone(&key), config)));
         self.names[bucket as usize].insert(key, row);
-        self.counts[bucket as usize] += 1;
         row
     }
 
@@ -248,8 +238,7 @@ impl Streams {
 
     /// Forgets a row whose name is gone.
     pub(crate) fn remove(&mut self, row: u32) {
-        let Row { bucket, .. } = self.rows.remove(row as usize);
-        self.counts[bucket as usize] -= 1;
+        self.rows.remove(row as usize);
     }
 
     /// One configuration for all streams that have the same.
@@ -323,8 +312,12 @@ impl Streams {
         self.ends[at] = self.ends[at].max(end);
     }
 
+    /// Whether a stream has entries that were replayed, or a row that was taken in for them.
+    pub(crate) fn knows(&self, stream_id: StreamId) -> bool {
+        self.replayed.contains_key(&stream_id)
+    }
+
     /// Adds the row of a stream that the index knows, so that the entries after it may be replayed.
-    #[cfg_attr(not(test), expect(dead_code, reason = "recovery does not ask the index yet"))]
     pub(crate) fn replay_row(&mut self, from: &StreamRow) {
         let row = self.insert_row(from);
         self.replayed.insert(from.stream_id, row);
@@ -395,7 +388,6 @@ impl Streams {
         segments.dedup();
         let row = number(self.rows.insert(row));
         self.names[bucket].insert(key, row);
-        self.counts[bucket] += 1;
         for (log, segment) in segments {
             self.touch(log, segment, row);
         }

@@ -77,6 +77,9 @@ pub(crate) trait World {
     /// Whether the log takes an entry of this size now.
     fn room(&self, entry_bytes: usize, class: RoomClass) -> Result<(), NoRoom>;
 
+    /// What the batch holds that is appended next: content in bytes, and the stamp of its first record.
+    fn note_batch(&mut self, content_bytes: u32, first_ms: i64);
+
     /// Appends an entry for which there is room.
     fn append(&mut self, entry_bytes: usize, fill: impl FnOnce(&mut [u8])) -> (Lsn, EntryPos);
 

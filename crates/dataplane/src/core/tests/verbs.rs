@@ -2,7 +2,7 @@
 
 use wire::config::ConfigPatch;
 use wire::handoff::{ToControl, ToShard};
-use wire::ids::{BucketId, ProducerId, SeqNum};
+use wire::ids::{BucketId, Lsn, ProducerId, SeqNum};
 use wire::message::{
     CheckTail, Fence, Open, Start, StreamCreate, StreamDelete, StreamGet, StreamReconfigure, Trim, TrimTo,
 };
@@ -159,35 +159,18 @@ fn a_list_is_in_key_order_and_leaves_out_what_is_not_durable() {
 }
 
 #[test]
-fn a_frozen_bucket_counts_its_streams_and_makes_no_more() {
+fn a_frozen_bucket_makes_no_more_streams_and_says_which_entries_to_wait_for() {
     let mut test = Test::new();
-    test.ask(A, &create("s", ConfigPatch::default()));
-    let id = BucketId::from_bytes([1; 16]);
-    test.shard.on_control(ToShard::Freeze { bucket: id }, &mut test.world);
-    assert!(matches!(test.world.told.last(), Some(ToControl::Frozen { streams: 1, .. })));
+    test.put("s", &["x"]).unwrap();
+    test.ask(A, &StreamDelete { address: address("s") });
+    test.shard.on_control(ToShard::Freeze { bucket: BucketId::from_bytes([1; 16]) }, &mut test.world);
+    let Some(ToControl::Frozen { express: (_, last), .. }) = test.world.told.last() else { panic!() };
+    assert_eq!(*last, Lsn::new(3), "a crash would bring back what is deleted but not durable");
     test.commit();
     test.told(A);
     assert_eq!(reason(test.call(A, &create("t", ConfigPatch::default()))), Reason::FailedPrecondition);
-    test.put("s", &["x"]).unwrap();
     test.table(2, [bucket(ConfigPatch::default())]);
     test.put("t", &["x"]).unwrap();
-}
-
-#[test]
-fn a_frozen_bucket_counts_a_deleted_stream_until_the_delete_is_durable() {
-    let mut test = Test::new();
-    test.put("s", &["x"]).unwrap();
-    let streams = |test: &mut Test| {
-        test.shard.on_control(ToShard::Freeze { bucket: BucketId::from_bytes([1; 16]) }, &mut test.world);
-        match test.world.told.last() {
-            Some(ToControl::Frozen { streams, .. }) => *streams,
-            other => panic!("{other:?}"),
-        }
-    };
-    test.ask(A, &StreamDelete { address: address("s") });
-    assert_eq!(streams(&mut test), 1, "a crash would bring it back into a bucket that is gone");
-    test.commit();
-    assert_eq!(streams(&mut test), 0);
 }
 
 #[test]

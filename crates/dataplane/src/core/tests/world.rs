@@ -48,6 +48,8 @@ pub(super) struct Fake {
     pub(super) rolled: u64,
     /// Segments of the log that are gone.
     pub(super) freed: u64,
+    /// What was said last of a batch for the log: content in bytes, and its first stamp.
+    pub(super) noted: Option<(u32, i64)>,
     minted: u8,
 }
 
@@ -62,6 +64,10 @@ impl World for Fake {
             Some(NoRoom::Busy) => Err(NoRoom::Busy),
             _ => Ok(()),
         }
+    }
+
+    fn note_batch(&mut self, content_bytes: u32, first_ms: i64) {
+        self.noted = Some((content_bytes, first_ms));
     }
 
     fn append(&mut self, entry_bytes: usize, fill: impl FnOnce(&mut [u8])) -> (Lsn, EntryPos) {

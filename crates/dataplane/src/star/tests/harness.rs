@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -14,15 +14,15 @@ use wire::batch::BatchBuilder;
 use wire::bucket::{Bucket, BucketSpec};
 use wire::config::{Class, ConfigPatch};
 use wire::frame::{self, Kind, Next};
-use wire::handoff::{BucketTable, ToControl, ToShard};
+use wire::handoff::{BucketTable, Full, ToControl, ToShard};
 use wire::hot::{Ack, AppendHead, walk_acks};
-use wire::ids::{BatchNo, BucketId, ClusterId, ProducerId, StarId};
+use wire::ids::{BatchNo, BucketId, ClusterId, Epoch, ProducerId, StarId};
 use wire::limits::FRAME_BODY_BYTES_MAX;
 use wire::message::{Hello, Message, Open, Opened, Refused, Welcome};
 use wire::names::{Address, BucketName, FencingToken};
 use wire::refusal::Refusal;
 
-use crate::{Options, Star, recover, start};
+use crate::{HeadLogs, NothingSettled, Options, RecoveredStar, Star, StartError, TellShard, start};
 
 /// The one bucket there is.
 pub(crate) const BUCKET: &str = "demo";
@@ -39,10 +39,18 @@ pub(crate) struct Running {
     pub(crate) told: Arc<Mutex<Vec<String>>>,
 }
 
+/// Recovers the logs for a tenure after all that are in them.
+pub(crate) fn recover(data: &Path, shards: u16) -> Result<RecoveredStar, StartError> {
+    let logs = HeadLogs::open(data, shards)?;
+    let last = logs.facts().iter().map(|facts| facts.last_epoch).max().unwrap();
+    logs.recover(last.next(), &mut NothingSettled, |_| ())
+}
+
+/// A star with a control that has nothing in its index and settles nothing.
 pub(crate) fn serve_with(data: &Path, shards: usize, settings: Settings) -> Running {
     let cpus = tuning::host::cpus_allowed();
     let shard_cpus: Vec<usize> = cpus.iter().copied().cycle().take(shards).collect();
-    let recovered = recover(data, u16::try_from(shards).unwrap(), |_| ()).unwrap();
+    let recovered = recover(data, u16::try_from(shards).unwrap()).unwrap();
     let options = Options {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         shard_cpus,
@@ -51,17 +59,33 @@ pub(crate) fn serve_with(data: &Path, shards: usize, settings: Settings) -> Runn
         version: "test",
         cluster_id: ClusterId::from_bytes([1; 16]),
         star_id: StarId::from_bytes([2; 16]),
+        loss_epoch: Epoch::ZERO,
     };
     let told: Arc<Mutex<Vec<String>>> = Arc::default();
-    let tell = Arc::clone(&told);
-    let to_control = move |message: ToControl| {
-        tell.lock().unwrap().push(format!("{message:?}"));
-        Ok(())
+    let shards: Arc<OnceLock<Mutex<Vec<TellShard>>>> = Arc::default();
+    let to_control = {
+        let (told, shards) = (Arc::clone(&told), Arc::clone(&shards));
+        move |message: ToControl| {
+            told.lock().unwrap().push(format!("{message:?}"));
+            let (to, answer) = match message {
+                ToControl::Load { reply_to, .. } => {
+                    (reply_to.shard, ToShard::Loaded { ticket: reply_to.ticket, result: Ok(None) })
+                }
+                ToControl::ListIndex { reply_to, .. } => {
+                    (reply_to.shard, ToShard::Listed { ticket: reply_to.ticket, result: Ok(Vec::new()) })
+                }
+                ToControl::Settle { .. } | ToControl::Flush => return Err(Full),
+                _ => return Ok(()),
+            };
+            shards.get().unwrap().lock().unwrap()[usize::from(to.get())](answer)
+        }
     };
     let star = start(&options, recovered, to_control).unwrap();
-    for send in star.shard_senders() {
+    let senders = star.shard_senders();
+    for send in &senders {
         send(ToShard::Buckets(Arc::new(table()))).unwrap();
     }
+    assert!(shards.set(Mutex::new(senders)).is_ok());
     Running { star, told }
 }
 
