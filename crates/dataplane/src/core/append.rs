@@ -241,7 +241,12 @@ impl Shard {
             Err(Shut::Busy) => Some(Flow::Blocked),
             Err(Shut::Refused(refusal)) => {
                 self.counts.refused += 1;
-                self.answer_after(at, incoming.to, Answering::Refuse(refusal, Tail::Without), world);
+                let answering = Answering::Refuse(refusal, Tail::Without);
+                match incoming.to {
+                    // It says nothing of what is under way, which may be so for as long as the store is away.
+                    To::Call { .. } => self.answer_at((lane, Lsn::ZERO), at, (incoming.to, answering), world),
+                    To::Session { .. } => self.answer_after(at, incoming.to, answering, world),
+                }
                 Some(Flow::Done)
             }
         }

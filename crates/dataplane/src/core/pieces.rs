@@ -121,7 +121,8 @@ impl Shard {
         match &mut state.work {
             Work::Find { .. } => self.found(job, next, world),
             work @ (Work::Page(_) | Work::Subscription(_)) => {
-                work.cross(next);
+                let Some(row) = self.streams.row(state.row) else { return };
+                work.cross(row, next);
                 self.go_on(job, world);
             }
         }
@@ -130,9 +131,9 @@ impl Shard {
     /// A reader goes on behind records that were given up; false when it is done.
     fn step_over(&mut self, job: u32, next: SeqNum, world: &mut impl World) -> bool {
         let Some(state) = self.readers.jobs.get_mut(job as usize) else { return false };
-        let tail = self.streams.row(state.row).map(|row| row.tail.seq_num);
-        state.work.cross(next);
-        let is_found = matches!(state.work, Work::Find { .. }) && tail.is_none_or(|tail| next >= tail);
+        let Some(row) = self.streams.row(state.row) else { return false };
+        state.work.cross(row, next);
+        let is_found = matches!(state.work, Work::Find { .. }) && next >= row.tail.seq_num;
         if is_found {
             self.found(job, next, world);
         }

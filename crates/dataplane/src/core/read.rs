@@ -170,12 +170,12 @@ impl Work {
         }
     }
 
-    /// Goes on at a later record.
-    pub(super) fn cross(&mut self, next: SeqNum) {
+    /// Goes on behind records that are lost.
+    pub(super) fn cross(&mut self, row: &Row, next: SeqNum) {
         match self {
             Self::Find { within, .. } => *within = next,
-            Self::Page(page) => page.cursor.next = next,
-            Self::Subscription(subscription) => subscription.cross(next),
+            Self::Page(page) => page.cursor.cross(row, next, &mut page.payload),
+            Self::Subscription(subscription) => subscription.cross(row, next),
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use smallvec::{SmallVec, smallvec};
 use wire::batch::VerifiedBatch;
-use wire::entry::{BatchHead, ENTRY_BYTES_MAX, Entry};
+use wire::entry::{BatchHead, ENTRY_BYTES_MAX, Entry, Place, Verb};
 use wire::hot::RECORDS_HEAD_BYTES;
 use wire::ids::{SegmentId, SeqNum, StreamId};
 use wire::limits::FRAME_BODY_BYTES_MAX;
@@ -195,8 +195,7 @@ pub(super) fn gather(row: &Row, span: Span<'_>, cursor: &mut Cursor, payload: &m
             cursor.is_full = true;
             break;
         }
-        // A gap: what lies between is lost, and the reader crosses it.
-        cursor.next = cursor.next.max(found.head.first);
+        cursor.cross(row, found.head.first, payload);
         let taken = cursor.take(&found.head, &found.batch);
         if taken > 0 {
             payload.extend_from_slice(found.entry);
@@ -218,6 +217,15 @@ pub(super) fn gather(row: &Row, span: Span<'_>, cursor: &mut Cursor, payload: &m
 }
 
 impl Cursor {
+    /// Goes on behind records that are lost, and tells the reader that they are.
+    pub(super) fn cross(&mut self, row: &Row, to: SeqNum, payload: &mut Vec<u8>) {
+        if to > self.next {
+            let place = Place { stream_id: row.stream_id, slot: row.slot, slot_epoch: row.epoch, rev: row.rev };
+            payload.extend_from_slice(&Verb::Gap { from: self.next, to }.encode(place));
+            self.next = to;
+        }
+    }
+
     /// Takes as many records of a batch as the bounds allow, and says how many.
     fn take(&mut self, head: &BatchHead, batch: &VerifiedBatch<'_>) -> u64 {
         let skip = self.next.since(head.first);

@@ -67,9 +67,9 @@ impl Subscription {
         self.cursor.next
     }
 
-    /// Goes on at a later record.
-    pub(super) fn cross(&mut self, next: SeqNum) {
-        self.cursor.next = next;
+    /// Goes on behind records that are lost.
+    pub(super) fn cross(&mut self, row: &Row, next: SeqNum) {
+        self.cursor.cross(row, next, &mut self.payload);
     }
 
     /// Takes what it may from a span.

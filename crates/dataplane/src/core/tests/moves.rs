@@ -234,6 +234,7 @@ fn after_an_accepted_loss_an_express_stream_goes_on_behind_a_gap_that_readers_cr
     assert_eq!(test.put("s", &["c"]).unwrap().start.seq_num.get(), 2 + GAP);
     let page = test.page(&from(0)).unwrap();
     assert_eq!((page.bodies, page.end), (vec!["a".into(), "b".into(), "c".into()], 3 + GAP));
+    assert_eq!(page.gaps, vec![(2, 2 + GAP)], "a reader is told what is lost");
     let page = test.page(&from(GAP / 2)).unwrap();
     assert_eq!(page.bodies, vec!["c"]);
     test.settle_and_free();

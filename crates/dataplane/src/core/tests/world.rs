@@ -8,7 +8,7 @@ use express_log::{EntryPos, NoRoom, RoomClass};
 use wire::batch::BatchBuilder;
 use wire::bucket::{Bucket, BucketSpec};
 use wire::config::{Class, ConfigPatch};
-use wire::entry::Entry;
+use wire::entry::{Entry, Verb};
 use wire::frame::{self, Kind, Next};
 use wire::handoff::{BucketTable, Full, Parcel, ToControl, ToShard};
 use wire::hot::{self, Ack, AppendHead, RecordsHead};
@@ -161,6 +161,8 @@ pub(super) enum Told {
 pub(super) struct Page {
     pub(super) bodies: Vec<String>,
     pub(super) stamps: Vec<i64>,
+    /// What it says is lost.
+    pub(super) gaps: Vec<(u64, u64)>,
     pub(super) start: u64,
     pub(super) end: u64,
     pub(super) tail: u64,
@@ -504,6 +506,7 @@ fn page(frame: &frame::Frame<'_>) -> Page {
     let mut page = Page {
         bodies: Vec::new(),
         stamps: Vec::new(),
+        gaps: Vec::new(),
         start: head.start.get(),
         end: head.end.get(),
         tail: head.tail.seq_num.get(),
@@ -513,7 +516,14 @@ fn page(frame: &frame::Frame<'_>) -> Page {
     while !rest.is_empty() {
         let (entry, entry_bytes) = Entry::decode(rest).unwrap();
         rest = &rest[entry_bytes..];
-        let Entry::Batch { head: batch_head, batch, .. } = entry else { panic!("a verb among records") };
+        let (batch_head, batch) = match entry {
+            Entry::Batch { head, batch, .. } => (head, batch),
+            Entry::Verb { verb: Verb::Gap { from, to }, .. } => {
+                page.gaps.push((from.get(), to.get()));
+                continue;
+            }
+            Entry::Verb { .. } => panic!("a verb among records"),
+        };
         let batch = wire::batch::VerifiedBatch::verify(batch, batch_head.batch_crc).unwrap();
         let mut stamp = batch_head.stamping.previous_ms;
         for (at, record) in batch.iter().enumerate() {
