@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Deref;
-use std::path::PathBuf;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use glommio::io::{DmaFile, OpenOptions, ReadResult};
@@ -82,7 +83,7 @@ impl HistoryReader {
         }
         let (log, segment) = key;
         let path = self.dirs[log].join(segment_name(segment));
-        let file = Rc::new(OpenOptions::new().read(true).dma_open(path).await.map_err(plain)?);
+        let file = Rc::new(open(&path).await?);
         self.files.borrow_mut().push_back((key, Rc::clone(&file)));
         Ok(file)
     }
@@ -115,6 +116,14 @@ impl HistoryReader {
         let (_, file) = files.remove(at)?;
         Rc::into_inner(file)
     }
+}
+
+/// Opens a segment that may be freed meanwhile: glommio looks at the path once more after it has opened it, and panics when
+/// nothing is there. The path of a descriptor stays.
+async fn open(path: &Path) -> io::Result<DmaFile> {
+    let held = std::fs::File::open(path)?;
+    let stays = format!("/proc/self/fd/{}", held.as_raw_fd());
+    OpenOptions::new().read(true).dma_open(stays).await.map_err(plain)
 }
 
 async fn close(file: DmaFile) {

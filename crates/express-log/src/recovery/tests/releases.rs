@@ -1,7 +1,11 @@
 //! Logs on a real disk that give up what is settled.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::*;
 use crate::NoRoom;
+use crate::names::segment_name;
 
 fn on_disk() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("nova-release").tempdir_in("/var/tmp").unwrap()
@@ -160,6 +164,46 @@ fn a_freed_segment_that_a_reader_holds_open_is_closed_when_it_is_told() {
         reader.close_freed(0, log.first_segment()).await;
         let gone = reader.read(0, pos.segment, pos.offset, pos.bytes).await;
         assert_eq!(gone.unwrap_err().kind(), io::ErrorKind::NotFound);
+        log.seal().await;
+    });
+}
+
+/// Whenever the file goes, a read has what was in it or is told that it is gone.
+#[test]
+fn a_segment_that_is_freed_while_it_is_opened_is_read_or_gone() {
+    let dir = on_disk();
+    let (_, recovered) = recover(dir.path());
+    on_shard(move || async move {
+        let logs = recovered.dir().to_owned();
+        let (log, _) = open(bounded(), recovered, 1).await;
+        let pos = append(&log, &long(1)).await;
+        all_durable(&log).await;
+        let (path, aside) = (logs.join(segment_name(pos.segment)), logs.join("aside"));
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&is_over);
+        let mover = std::thread::spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                fs::rename(&path, &aside).unwrap();
+                fs::rename(&aside, &path).unwrap();
+            }
+        });
+        let (mut read, mut gone) = (0, 0);
+        while read < 200 || gone < 200 {
+            let reader = HistoryReader::new(vec![logs.clone()], 4);
+            match reader.read(0, pos.segment, pos.offset, pos.bytes).await {
+                Ok(bytes) => {
+                    assert_eq!(&bytes[..], &long(1)[..]);
+                    read += 1;
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), io::ErrorKind::NotFound);
+                    gone += 1;
+                }
+            }
+            reader.close_freed(0, pos.segment.next()).await;
+        }
+        is_over.store(true, Ordering::Relaxed);
+        mover.join().unwrap();
         log.seal().await;
     });
 }
