@@ -61,6 +61,12 @@ impl Acked {
         self.0.is_empty()
     }
 
+    /// Those that were acked at this sequence number or after it: what a trim has left.
+    #[must_use]
+    pub fn since(&self, seq_num: u64) -> Self {
+        Self(self.0.iter().filter(|(_, at)| **at >= seq_num).map(|(index, at)| (*index, *at)).collect())
+    }
+
     /// Holds a whole stream against what `writer` was told: each acked record stands where it was acked, no record stands
     /// there twice, and the writer's records stand in the order in which it wrote them.
     ///

@@ -6,16 +6,20 @@
 
 mod bounded;
 mod built;
+mod combination;
 pub mod history;
 mod loop_disk;
 mod nova;
 mod novad;
 mod scratch;
 mod speaker;
+mod store;
 
 pub use bounded::{eventually, within};
+pub use combination::{class, class_name, is_about, is_on_a_directory, load_of, other_class_name, s3_server};
 pub use loop_disk::{LoopDisk, Throttle};
 pub use nova::{Nova, Outcome};
 pub use novad::{Ended, Novad};
 pub use scratch::{BUCKET, Scratch, at, bucket, text};
 pub use speaker::{Heard, Speaker};
+pub use store::{Store, objects};

@@ -15,6 +15,7 @@ use rustix::process::Signal;
 
 use crate::bounded::{child_ended, child_started, signal};
 use crate::built::binary;
+use crate::combination::store_of;
 use crate::nova::Nova;
 use crate::scratch::bucket;
 
@@ -101,6 +102,7 @@ impl Novad {
     pub fn command(data: &Path) -> Command {
         let mut command = Command::new(binary("novad"));
         Self::settle(&mut command);
+        store_of(data, &mut command);
         command.arg("--data").arg(data);
         command
     }
@@ -184,8 +186,13 @@ impl Novad {
     /// # Panics
     /// When it doesn't serve again.
     pub fn restart_with(&mut self, args: &[&str]) {
-        self.args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        self.take_args(args);
         self.restart();
+    }
+
+    /// The next starts are given these arguments.
+    pub fn take_args(&mut self, args: &[&str]) {
+        self.args = args.iter().map(|arg| (*arg).to_owned()).collect();
     }
 
     /// Starts it again, or tells how it ended.

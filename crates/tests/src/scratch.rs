@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use client::{Address, BucketName, BucketSpec, Class, ConfigPatch, Key, Record};
+use client::{Address, BucketName, BucketSpec, ConfigPatch, Key, Record};
 use tempfile::TempDir;
 
-/// The bucket of most tests: express, streams made on append.
+use crate::combination::class;
+
+/// The bucket of most tests: streams of the class under test, made on append.
 pub const BUCKET: &str = "demo";
 
 /// A directory on a disk, removed in the end. A temporary directory is often in memory, where nothing can be durable.
@@ -59,7 +61,7 @@ pub fn at(key: &str) -> Address {
 pub fn bucket() -> BucketSpec {
     BucketSpec {
         create_stream_on_append: true,
-        defaults: ConfigPatch { class: Some(Class::Express), ..ConfigPatch::default() },
+        defaults: ConfigPatch { class: Some(class()), ..ConfigPatch::default() },
         ..BucketSpec::named(BucketName::new(BUCKET).expect("a bucket name"))
     }
 }

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use serde_json::Value;
-use tests::{Novad, Outcome, Scratch};
+use tests::{Novad, Outcome, Scratch, class_name};
 
 struct Star {
     novad: Novad,
@@ -15,7 +15,7 @@ impl Star {
     fn start() -> Self {
         let scratch = Scratch::new();
         let novad = Novad::start(&scratch.join("data"), &[]);
-        novad.nova().row(&["bucket", "create", "demo", "--default-class", "express", "--create-on-append"]);
+        novad.nova().row(&["bucket", "create", "demo", "--default-class", class_name(), "--create-on-append"]);
         let star = Self { novad, _scratch: scratch };
         star.append(b"kept\n", &[]);
         star
@@ -100,7 +100,7 @@ fn the_longest_names_are_taken() {
     let star = Star::start();
     let nova = star.novad.nova();
     let bucket = "b".repeat(63);
-    nova.row(&["bucket", "create", &bucket, "--default-class", "express", "--create-on-append"]);
+    nova.row(&["bucket", "create", &bucket, "--default-class", class_name(), "--create-on-append"]);
     for key in
         ["k".repeat(512), "é".repeat(256), "a/b//c/".to_owned(), "..".to_owned(), " \t\n".to_owned(), "%00".to_owned()]
     {

@@ -5,9 +5,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use client::Client;
+use client::{Class, Client};
 use tests::history::{Tag, read_all};
-use tests::{Ended, Novad, Scratch, at, within};
+use tests::{Ended, Novad, Scratch, at, is_about, within};
 use wire::ids::Lsn;
 use wire::log_frame::{BLOCK_BYTES, FrameHeader};
 use wire::segment::{FRAMES_AT, SegmentHeader};
@@ -163,6 +163,9 @@ const REST: Duration = Duration::from_millis(1_500);
 
 #[test]
 fn a_flipped_byte_in_an_acked_frame_is_told_with_its_place_and_never_skipped() {
+    if !is_about(Class::Express) {
+        return;
+    }
     let mut star = Killed::after(30, REST);
     let durable = told_durable(&star.data());
     assert!(durable.len() > 20, "{}", durable.len());
@@ -184,6 +187,9 @@ fn a_flipped_byte_in_an_acked_frame_is_told_with_its_place_and_never_skipped() {
 
 #[test]
 fn a_flipped_byte_is_told_after_a_clean_end_too() {
+    if !is_about(Class::Express) {
+        return;
+    }
     let mut star = Killed::after(10, Duration::ZERO);
     star.opens_without(0);
     star.novad.restart();
@@ -202,6 +208,9 @@ fn a_flipped_byte_is_told_after_a_clean_end_too() {
 
 #[test]
 fn a_hole_a_missing_segment_or_a_cut_one_in_acked_data_is_told() {
+    if !is_about(Class::Express) {
+        return;
+    }
     let mut star = Killed::after(20, REST);
     // A later segment, so that the end of the first is not the end of all.
     star.opens_without(0);
@@ -260,6 +269,9 @@ fn one_damaged_superblock_copy_is_mended_and_four_are_told() {
 
 #[test]
 fn whatever_lies_behind_the_last_durable_frame_a_torn_tail_opens() {
+    if !is_about(Class::Express) {
+        return;
+    }
     let mut star = Killed::after(12, REST);
     for round in 0..6_u8 {
         let all = frames(&star.data());
@@ -311,6 +323,9 @@ fn whatever_lies_behind_the_last_durable_frame_a_torn_tail_opens() {
 /// told from a write that a power cut tore. It opens, and only that one is missing.
 #[test]
 fn the_last_frame_torn_before_anything_said_it_was_durable_opens_without_it() {
+    if !is_about(Class::Express) {
+        return;
+    }
     for (byte, cut) in [(0, false), (0xff, false), (0, true)] {
         let mut star = Killed::after(12, Duration::ZERO);
         let all = frames(&star.data());

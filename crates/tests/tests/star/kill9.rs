@@ -6,9 +6,13 @@ use std::time::Duration;
 
 use client::{Address, Client, FencingToken, Producer, ProducerOptions, ProducerPolicy, Reason, SeqNum};
 use tests::history::{Acked, Tag, check_dense, read_all};
-use tests::{Novad, Scratch, at, within};
+use tests::{Novad, Scratch, at, load_of, s3_server, within};
 
-const CYCLES: u64 = 20;
+/// How often it is killed; on S3, where a start takes longer, less often.
+fn cycles() -> usize {
+    if s3_server().is_some() { 8 } else { 20 }
+}
+
 /// Load between a start and the kill.
 const LOAD: Duration = Duration::from_millis(200);
 /// Batches that a writer keeps in flight.
@@ -138,7 +142,7 @@ async fn write_fenced(client: Client, address: Address, round: Rc<Round>, told: 
 }
 
 #[test]
-fn twenty_kills_under_three_writers_lose_double_and_reorder_nothing() {
+fn kills_under_three_writers_lose_double_and_reorder_nothing() {
     let scratch = Scratch::new();
     let mut novad = Novad::start(&scratch.join("data"), &["--shards", "2"]);
     within(150, async {
@@ -157,7 +161,7 @@ fn twenty_kills_under_three_writers_lose_double_and_reorder_nothing() {
         let plain = told[0].clone();
         let kills = async move {
             let mut killed_at = Vec::new();
-            for _ in 0..CYCLES {
+            for _ in 0..cycles() {
                 tokio::time::sleep(LOAD).await;
                 novad.kill9();
                 killed_at.push(plain.acked.borrow().len());
@@ -172,7 +176,7 @@ fn twenty_kills_under_three_writers_lose_double_and_reorder_nothing() {
         };
         let (mut novad, mut killed_at) = writers.run_until(kills).await;
         killed_at.dedup();
-        assert!(killed_at.len() > 10, "most kills came under load: {killed_at:?}");
+        assert!(killed_at.len() > cycles() / 2, "most kills came under load: {killed_at:?}");
         check(&client, &told).await;
         novad.kill9();
         novad.restart();
@@ -195,7 +199,7 @@ async fn check(client: &Client, told: &[Rc<Told>; 3]) {
     assert!(fenced.iter().all(|record| Tag::of(record).writer == 3), "a deposed writer wrote");
     check_dense(&fenced);
     for told in told {
-        assert!(told.acked.borrow().len() > 100, "there was a load: {}", told.acked.borrow().len());
+        assert!(told.acked.borrow().len() > load_of(100), "there was a load: {}", told.acked.borrow().len());
     }
 }
 
@@ -248,6 +252,6 @@ fn a_subscription_through_kills_has_no_gap_and_no_repeat() {
         };
         let (written, seen, _novad) = tokio::join!(writes, reads, kills);
         assert_eq!(seen, [written, written]);
-        assert!(written > 200, "there was a load: {written}");
+        assert!(written > load_of(200) as u64, "there was a load: {written}");
     });
 }

@@ -8,7 +8,7 @@ use client::{
 };
 use futures_util::future::join_all;
 use tests::history::{Acked, Tag, check_dense, read_all};
-use tests::{Novad, Scratch, at, text, within};
+use tests::{Novad, Scratch, at, load_of, text, within};
 
 /// A star of two shards, so that a race is one between shards too.
 struct Star {
@@ -250,9 +250,10 @@ fn trims_under_load_never_move_back_and_take_nothing_above_them() {
     within(60, async {
         let star = Star::start().await;
         let address = at("trimmed");
+        let all = load_of(1_500) as u64;
         let producer = star.client.open(&address, ProducerOptions::default()).await.expect("a session");
         let writes = async {
-            for index in 0..1_500 {
+            for index in 0..all {
                 producer.append([Tag { writer: 1, index }.body(200)]).await.expect("an ack");
             }
         };
@@ -274,12 +275,12 @@ fn trims_under_load_never_move_back_and_take_nothing_above_them() {
         let ((), trimmed) = tokio::join!(writes, trims);
         let records = read_all(&star.client, &address).await;
         check_dense(&records);
-        assert_eq!((records[0].seq_num.get(), records.len() as u64), (trimmed, 1_500 - trimmed));
+        assert_eq!((records[0].seq_num.get(), records.len() as u64), (trimmed, all - trimmed));
         let error = star.client.read(&address, ReadOptions::from(0)).await.expect_err("it is trimmed");
         assert_eq!(error.reason(), Reason::Trimmed);
         assert_eq!(
             (error.trim_point().map(SeqNum::get), error.tail().map(|tail| tail.seq_num.get())),
-            (Some(trimmed), Some(1_500))
+            (Some(trimmed), Some(all))
         );
     });
 }
@@ -360,7 +361,7 @@ fn a_reconfigure_under_load_is_honoured_by_every_later_append_and_breaks_no_sess
         };
         let ((written, acked), ()) = tokio::join!(writes, changes);
         assert!(
-            acked.len() > 20 && (acked.len() as u64) < written,
+            acked.len() > load_of(20) && (acked.len() as u64) < written,
             "both modes were met: {} of {written}",
             acked.len()
         );

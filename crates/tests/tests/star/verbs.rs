@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tests::{Nova, Novad, Scratch};
+use tests::{Nova, Novad, Scratch, class_name, other_class_name};
 
 struct Star {
     novad: Novad,
@@ -19,11 +19,16 @@ impl Star {
         Self { nova: novad.nova(), novad, _scratch: scratch }
     }
 
-    /// With a bucket of express streams made on append.
+    /// With a bucket of streams made on append.
     fn with_bucket() -> Self {
         let star = Self::start();
-        star.row("bucket create demo --default-class express --create-on-append");
+        star.bucket("demo --create-on-append");
         star
+    }
+
+    /// Makes a bucket of streams of the class under test.
+    fn bucket(&self, words: &str) -> Value {
+        self.row(&format!("bucket create {words} --default-class {}", class_name()))
     }
 
     fn row(&self, words: &str) -> Value {
@@ -88,21 +93,25 @@ fn now_ms() -> i64 {
 #[test]
 fn buckets_are_made_looked_at_changed_listed_and_deleted() {
     let star = Star::start();
-    let made = star.row("bucket create demo --default-class express --create-on-append --default-retention-max-bytes 5000 --location eu");
+    let made = star.bucket("demo --create-on-append --default-retention-max-bytes 5000 --location eu");
     assert_eq!((&made["name"], &made["location"]), (&json!("demo"), &json!("eu")));
     assert_eq!((&made["create_stream_on_append"], &made["create_stream_on_read"]), (&json!(true), &json!(false)));
-    assert_eq!((&made["default_class"], &made["default_retention_max_bytes"]), (&json!("express"), &json!(5_000)));
+    assert_eq!((&made["default_class"], &made["default_retention_max_bytes"]), (&json!(class_name()), &json!(5_000)));
     assert!((now_ms() - made["created_at"].as_i64().expect("a stamp")).abs() < 60_000);
     assert_eq!(star.row("bucket get demo"), made);
     star.refused("already_exists", "bucket create demo");
-    assert_eq!(star.row("bucket ensure demo --default-class standard"), made, "ensure changes nothing that exists");
+    assert_eq!(
+        star.row(&format!("bucket ensure demo --default-class {}", other_class_name())),
+        made,
+        "ensure changes nothing that exists"
+    );
 
     let changed = star.row("bucket update demo --create-on-append=false --default-retention-max-bytes 0");
     assert_eq!(
         (&changed["create_stream_on_append"], &changed["default_retention_max_bytes"]),
         (&json!(false), &json!(0))
     );
-    assert_eq!(changed["default_class"], "express", "absent is untouched");
+    assert_eq!(changed["default_class"], class_name(), "absent is untouched");
     assert_eq!(star.row("bucket get demo"), changed);
     star.refused("invalid", "bucket update demo");
     star.refused("not_found", "bucket update nowhere --create-on-append");
@@ -138,7 +147,7 @@ fn buckets_are_made_looked_at_changed_listed_and_deleted() {
 fn uncapped_stamps_and_age_retention_exclude_each_other_wherever_they_meet() {
     let star = Star::with_bucket();
     star.refused("invalid", "bucket create both --default-timestamping-uncapped --default-retention-max-age-ms 5");
-    star.row("bucket create aged --default-class express --default-retention-max-age-ms 50000");
+    star.bucket("aged --default-retention-max-age-ms 50000");
     star.refused("invalid", "bucket update aged --default-timestamping-uncapped");
     star.refused("invalid", "stream create nova://aged/x --timestamping-uncapped");
     star.row("stream create nova://aged/x");
@@ -154,7 +163,7 @@ fn streams_are_made_looked_at_reconfigured_listed_and_deleted() {
     for field in ["stream_id", "class", "tail", "trim_point", "settled", "bytes"] {
         assert!(keys(&made).contains(&field), "{field}: {made}");
     }
-    assert_eq!((&made["class"], &made["producer_policy"]), (&json!("express"), &json!("fenced")));
+    assert_eq!((&made["class"], &made["producer_policy"]), (&json!(class_name()), &json!("fenced")));
     assert_eq!(made["tail"], json!({"seq_num": 0, "timestamp_ms": 0}), "a virgin stream's tail");
     assert_eq!(star.row("stream get nova://demo/a/b"), made);
     star.refused("already_exists", "stream create nova://demo/a/b");
@@ -163,14 +172,14 @@ fn streams_are_made_looked_at_reconfigured_listed_and_deleted() {
     star.refused("not_found", "stream reconfigure nova://demo/none --class express");
     star.refused("invalid", "stream reconfigure nova://demo/a/b");
 
-    star.refused("failed_precondition", "stream create nova://demo/std --class standard");
-    star.refused("not_found", "stream get nova://demo/std");
-    star.refused("failed_precondition", "stream reconfigure nova://demo/a/b --class standard");
-    assert_eq!(star.row("stream get nova://demo/a/b"), made, "before anything changes");
-
     let changed = star.row("stream reconfigure nova://demo/a/b --producer-policy any --retention-max-bytes 0");
     assert_eq!((&changed["producer_policy"], &changed["retention_max_bytes"]), (&json!("any"), &json!(0)));
     assert_eq!(changed["stream_id"], made["stream_id"]);
+
+    let changed = star.row(&format!("stream reconfigure nova://demo/a/b --class {}", other_class_name()));
+    assert_eq!((&changed["class"], &changed["stream_id"]), (&json!(other_class_name()), &made["stream_id"]));
+    star.row(&format!("stream reconfigure nova://demo/a/b --class {}", class_name()));
+    assert_eq!(star.row("stream get nova://demo/a/b")["class"], class_name());
 
     let other = star.row("stream create nova://demo/A");
     let keys: Vec<Value> = star.rows("stream list demo").iter().map(|row| row["key"].clone()).collect();
@@ -213,7 +222,7 @@ fn an_append_answers_where_its_records_are_and_read_gives_them_back() {
     let ack = star.append("nova://demo/events", "a\nb\nc\n");
     let seq_num = |field: &str| ack[field]["seq_num"].as_u64().expect("a number");
     assert_eq!((seq_num("start"), seq_num("end"), seq_num("tail")), (0, 3, 3));
-    assert_eq!((&ack["class"], &ack["end"]), (&json!("express"), &ack["tail"]));
+    assert_eq!((&ack["class"], &ack["end"]), (&json!(class_name()), &ack["tail"]));
     let stamp = ack["end"]["timestamp_ms"].as_i64().expect("a stamp");
     assert!((before..before + 60_000).contains(&stamp), "{stamp}");
     assert_eq!(star.row("tail nova://demo/events"), ack["tail"]);
@@ -236,7 +245,7 @@ fn an_append_answers_where_its_records_are_and_read_gives_them_back() {
     let text = star.nova.run(&["read", "nova://demo/events"]);
     assert_eq!((text.stdout.as_slice(), text.stderr.as_str()), (b"a\nb\nc\n".as_slice(), ""));
     star.refused_with("not_found", "append nova://nowhere/x", "a\n");
-    star.row("bucket create strict --default-class express");
+    star.bucket("strict");
     star.refused_with("not_found", "append nova://strict/x", "a\n");
 }
 
@@ -363,7 +372,7 @@ fn stamps_are_taken_required_or_refused_as_the_stream_says_and_never_fall() {
 #[test]
 fn reads_make_streams_where_the_bucket_says_so_and_nothing_else_does() {
     let star = Star::start();
-    star.row("bucket create demo --default-class express --create-on-read");
+    star.bucket("demo --create-on-read");
     assert!(star.bodies("nova://demo/by-read").is_empty());
     assert_eq!(star.row("tail nova://demo/by-read")["seq_num"], 0);
     for words in [
