@@ -62,12 +62,14 @@ async fn apply_stream(staged: &mut Staged<'_>, part: &Part, extents: &[ExtentRow
     }
     if folded.is_created {
         staged.count(folded.row.bucket, 1);
-        claim_name(staged, &folded).await?;
+        // A chunk's streams come by their ids: the one that had the name before may be deleted after this in the same chunk.
+        staged.name(name::key(folded.row.bucket, folded.row.key.as_str()), stream_id);
     }
     keep_stream(staged, part, folded, due_ms).await
 }
 
-/// A stream that is deleted keeps a mark, so that what comes of it once more is known for what it is.
+/// A stream that is deleted keeps a mark, so that what comes of it once more is known for what it is. Its name goes unless
+/// another stream has it by now.
 async fn delete_stream(staged: &mut Staged<'_>, folded: &Folded, due_ms: i64) -> Result<(), IndexError> {
     let row = &folded.row;
     let stream_id = row.stream_id;
@@ -84,22 +86,6 @@ async fn delete_stream(staged: &mut Staged<'_>, folded: &Folded, due_ms: i64) ->
         staged.unname(name);
     }
     staged.drop_below(stream_id, SeqNum::new(u64::MAX)).await.map(drop)
-}
-
-/// The newer of two streams has the name: the older one's delete may lie in the other log, and come later.
-async fn claim_name(staged: &mut Staged<'_>, folded: &Folded) -> Result<(), IndexError> {
-    let row = &folded.row;
-    let name = name::key(row.bucket, row.key.as_str());
-    let holder = match staged.holder(&name).await? {
-        Some(holder) if holder != row.stream_id => staged.row_of(holder).await?,
-        _ => None,
-    };
-    let is_older =
-        holder.is_some_and(|holder| (holder.created_at_ms, holder.stream_id) > (row.created_at_ms, row.stream_id));
-    if !is_older {
-        staged.name(name, row.stream_id);
-    }
-    Ok(())
 }
 
 async fn keep_stream(staged: &mut Staged<'_>, part: &Part, folded: Folded, due_ms: i64) -> Result<(), IndexError> {

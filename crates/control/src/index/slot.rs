@@ -64,10 +64,6 @@ impl Hot {
         young.or(old)
     }
 
-    pub(super) fn get(&self, stream_id: StreamId) -> Option<&Known> {
-        self.young.get(&stream_id).or_else(|| self.old.get(&stream_id))
-    }
-
     pub(super) fn put(&mut self, stream_id: StreamId, known: Known, max: usize) {
         if self.young.len() >= max.div_ceil(2) {
             self.old = std::mem::take(&mut self.young);

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use slatedb::WriteBatch;
 use slatedb::config::DurabilityLevel;
 use wire::ids::{BucketId, SeqNum, StreamId};
-use wire::stream_row::StreamRow;
 
 use super::error::IndexError;
 use super::object_id::ObjectId;
@@ -94,16 +93,6 @@ impl<'a> Staged<'a> {
             Some(known) => Ok(Some(known)),
             None => self.open.known(stream_id).await,
         }
-    }
-
-    /// The row of a stream that lives.
-    pub(super) async fn row_of(&self, stream_id: StreamId) -> Result<Option<StreamRow>, IndexError> {
-        let known = self.streams.get(&stream_id).or_else(|| self.writer.hot.get(stream_id)).cloned();
-        let known = match known {
-            Some(known) => Some(known),
-            None => self.open.known(stream_id).await?,
-        };
-        Ok(known.and_then(Known::into_row))
     }
 
     pub(super) fn know(&mut self, stream_id: StreamId, known: Known) {

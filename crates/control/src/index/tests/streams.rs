@@ -75,25 +75,49 @@ fn a_name_is_taken_again_after_a_delete() {
 }
 
 #[test]
-fn a_name_stays_with_the_newer_stream_though_the_older_ones_entries_come_later() {
+fn a_stream_made_again_after_the_clock_went_back_is_found_by_its_name() {
+    const HOUR_MS: i64 = 3_600_000;
+    // Its id comes before the older one's, or after it.
+    for new_number in [1, 200] {
+        for is_one_chunk in [true, false] {
+            block_on(async {
+                let mut world = World::new(Arc::new(MemoryStore::new())).await;
+                let (mut old, mut new) = (Stream::new(100, "a"), Stream::new(new_number, "a"));
+                (old.created_at_ms, new.created_at_ms) = (2 * HOUR_MS, HOUR_MS);
+                world.commit(vec![old.create(), old.append(1, 1)]).await.unwrap();
+                if is_one_chunk {
+                    world.commit(vec![old.delete(), new.create()]).await.unwrap();
+                } else {
+                    world.commit(vec![old.delete()]).await.unwrap();
+                    assert_eq!(world.index.row_by_name(BUCKET, &old.key).await.unwrap(), None);
+                    world.commit(vec![new.create()]).await.unwrap();
+                }
+                let found = world.index.row_by_name(BUCKET, &new.key).await.unwrap();
+                assert_eq!(found.map(|row| row.stream_id), Some(new.id()));
+                assert_eq!(world.listed(9).await, ["a"]);
+                assert_eq!(world.index.count(BUCKET).await.unwrap(), 1);
+            });
+        }
+    }
+}
+
+#[test]
+fn a_stream_that_no_longer_has_its_name_leaves_it_when_it_is_deleted() {
+    // Its id comes before that of the stream that has the name, or after it.
     for old_number in [1, 200] {
         block_on(async {
             let mut world = World::new(Arc::new(MemoryStore::new())).await;
             let (mut old, mut new) = (Stream::new(old_number, "a"), Stream::new(100, "a"));
-            (old.created_at_ms, new.created_at_ms) = (5, 6);
-            world.commit(vec![new.create()]).await.unwrap();
-            world.commit(vec![old.create()]).await.unwrap();
-            assert_eq!(world.index.row_by_name(BUCKET, &new.key).await.unwrap().unwrap().stream_id, new.id());
-            world.commit(vec![old.delete()]).await.unwrap();
-            assert_eq!(world.index.row_by_name(BUCKET, &new.key).await.unwrap().unwrap().stream_id, new.id());
-            assert_eq!(world.index.count(BUCKET).await.unwrap(), 1);
-            // The other way around: the delete of the older one comes after the newer one was made.
-            let (mut old, mut new) = (Stream::new(old_number + 1, "b"), Stream::new(101, "b"));
-            (old.created_at_ms, new.created_at_ms) = (5, 6);
             world.commit(vec![old.create()]).await.unwrap();
             world.commit(vec![new.create()]).await.unwrap();
+            let mut brief = Stream::new(old_number + 1, "a");
             world.commit(vec![old.delete()]).await.unwrap();
-            assert_eq!(world.index.row_by_name(BUCKET, &new.key).await.unwrap().unwrap().stream_id, new.id());
+            world.commit(vec![brief.create(), brief.append(1, 1), brief.delete()]).await.unwrap();
+            let found = world.index.row_by_name(BUCKET, &new.key).await.unwrap();
+            assert_eq!(found.map(|row| row.stream_id), Some(new.id()));
+            world.commit(vec![new.delete()]).await.unwrap();
+            assert_eq!(world.index.row_by_name(BUCKET, &new.key).await.unwrap(), None);
+            assert_eq!(world.index.count(BUCKET).await.unwrap(), 0);
         });
     }
 }
