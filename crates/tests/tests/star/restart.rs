@@ -6,9 +6,12 @@ use std::time::Duration;
 use client::{Class, Client, FencingToken, OneShot, ProducerOptions, ReadOptions, Reason, SeqNum};
 use futures_util::future::join_all;
 use tests::history::{Acked, Tag, check_dense, read_all};
-use tests::{LoopDisk, Novad, Scratch, Throttle, at, is_about, text, within};
+use tests::{LoopDisk, Novad, Scratch, Throttle, at, class, is_about, load_of, text, within};
 
-const STREAMS: u64 = 40;
+/// How many streams there are; fewer where each append waits for a store on S3.
+fn streams() -> u64 {
+    load_of(40).max(12) as u64
+}
 
 fn token(stream: u64) -> FencingToken {
     FencingToken::new(&format!("token-{stream}")).expect("a token")
@@ -16,7 +19,7 @@ fn token(stream: u64) -> FencingToken {
 
 /// Each stream gets as many records as its number plus one, a trim in the middle, and every third a token.
 async fn fill(client: &Client) {
-    for stream in 0..STREAMS {
+    for stream in 0..streams() {
         let address = at(&format!("stream/{stream}"));
         for index in 0..=stream {
             client.append(&address, [Tag { writer: 1, index }.body(50)]).await.expect("an ack");
@@ -29,7 +32,7 @@ async fn fill(client: &Client) {
 }
 
 async fn check_filled(client: &Client, more: u64) {
-    for stream in 0..STREAMS {
+    for stream in 0..streams() {
         let address = at(&format!("stream/{stream}"));
         let info = client.get_stream(&address).await.expect("the stream");
         assert_eq!(info.tail.seq_num.get(), stream + 1 + more, "stream {stream}");
@@ -50,7 +53,7 @@ async fn check_filled(client: &Client, more: u64) {
 }
 
 async fn append_to_all(client: &Client, before: u64) {
-    let appends = (0..STREAMS).map(async |stream| {
+    let appends = (0..streams()).map(async |stream| {
         let address = at(&format!("stream/{stream}"));
         let index = stream + 1 + before;
         let ack = client.append_match(&address, SeqNum::new(index), [Tag { writer: 1, index }.body(50)]).await;
@@ -80,7 +83,7 @@ fn going_from_4_shards_to_2_and_back_keeps_every_record_fence_and_trim() {
             check_filled(&client, more).await;
         }
         let keys = client.list_streams(&at("x").bucket, b"", 1_000).await.expect("a page").streams;
-        assert_eq!(keys.len() as u64, STREAMS, "each stream is listed once");
+        assert_eq!(keys.len() as u64, streams(), "each stream is listed once");
     });
 }
 
@@ -283,8 +286,11 @@ fn a_star_that_is_paused_under_load_goes_on_where_it_was() {
             let mut acked = Acked::default();
             let mut index = 0;
             while !is_over.get() {
-                let ack = producer.append([Tag { writer: 1, index }.body(100)]).await.expect("an ack");
-                acked.add(index, ack.start.seq_num.get());
+                match producer.append([Tag { writer: 1, index }.body(100)]).await {
+                    Ok(ack) => acked.add(index, ack.start.seq_num.get()),
+                    // To a star that was asleep the store was silent for as long.
+                    Err(error) => assert!(error.retryable() && class() == Class::Standard, "{error}"),
+                }
                 index += 1;
             }
             acked
@@ -302,7 +308,9 @@ fn a_star_that_is_paused_under_load_goes_on_where_it_was() {
         let (acked, ()) = tokio::join!(writes, pauses);
         let records = read_all(&client, &at("paused")).await;
         acked.check(1, &records);
-        assert_eq!(records.len(), acked.len());
+        if class() == Class::Express {
+            assert_eq!(records.len(), acked.len());
+        }
     });
     assert!(novad.is_alive());
 }
