@@ -96,7 +96,7 @@ fn log() -> Result<(), Failure> {
         Ok(text) if !text.is_empty() => EnvFilter::try_new(&text).map_err(|error| {
             Failure::new(Reason::Invalid, format!("NOVA_LOG is set to `{text}`, which is no filter: {error}"))
         })?,
-        _ => EnvFilter::new("info"),
+        _ => EnvFilter::new("info,aws_config=error"),
     };
     tracing_subscriber::fmt()
         .with_env_filter(filter)

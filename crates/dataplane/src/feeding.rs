@@ -3,19 +3,19 @@
 //! The decisions are in `core::feed`. A task carries them out: it sends copies, has what was dropped read again by a thread
 //! of its own, and lets the log free the segments that are settled.
 
-use std::collections::VecDeque;
+use std::collections::btree_map::Entry as Tenure;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use express_log::{Backfill, EntryPos, Recovered, ReplayedEntry};
 use wire::batch::VerifiedBatch;
 use wire::entry::{Entry, Peek, peek};
-use wire::handoff::{ParcelItem, ToControl};
-use wire::ids::{LogId, Lsn, SegmentId};
+use wire::handoff::{ParcelItem, ToControl, ToShard};
+use wire::ids::{Epoch, LogId, Lsn, SegmentId};
 
 use crate::bell::Bell;
 use crate::core::{Feed, LogPlace, PARCEL_BYTES, Piece, SettledTo, World};
@@ -50,22 +50,41 @@ enum Brought {
     End(Option<String>),
 }
 
-/// Logs whose older entries are not settled yet, over the whole star: until there are none, nothing newer is sent.
+/// In how many logs, over the whole star, entries of each earlier tenure are not settled yet: a stream may have written to several
+/// logs, one a tenure, so tenures are settled one after the other, and what is new after all of them.
 #[derive(Debug, Default)]
-pub(crate) struct OldLogs(AtomicU64);
+pub(crate) struct OldLogs(Mutex<BTreeMap<Epoch, u64>>);
 
 impl OldLogs {
-    /// So many logs.
-    pub(crate) fn new(logs: u64) -> Self {
-        Self(AtomicU64::new(logs))
+    /// The tenures of each log, one after the other.
+    pub(crate) fn new(tenures: impl Iterator<Item = Epoch>) -> Self {
+        let mut logs = BTreeMap::new();
+        tenures.for_each(|epoch| *logs.entry(epoch).or_insert(0) += 1);
+        Self(Mutex::new(logs))
     }
 
-    fn one_less(&self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+    fn logs(&self) -> MutexGuard<'_, BTreeMap<Epoch, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn are_settled(&self) -> bool {
-        self.0.load(Ordering::Acquire) == 0
+    fn one_less(&self, epoch: Epoch) {
+        let mut logs = self.logs();
+        if let Tenure::Occupied(mut entry) = logs.entry(epoch) {
+            *entry.get_mut() -= 1;
+            if *entry.get() == 0 {
+                entry.remove();
+            }
+        }
+    }
+
+    /// The oldest tenure of which any log holds unsettled entries.
+    fn oldest(&self) -> Option<Epoch> {
+        self.logs().keys().next().copied()
+    }
+
+    /// Whether all that earlier tenures wrote is settled.
+    pub(crate) fn are_settled(&self) -> bool {
+        self.logs().is_empty()
     }
 }
 
@@ -100,11 +119,11 @@ impl Fed {
 
     /// A log that no shard writes any more; `None` for one that never held anything.
     pub(crate) fn other(log: HeadLog, index: u16) -> Option<Self> {
-        let HeadLog { number, recovered, settled } = log;
+        let HeadLog { number, recovered, settled, tenures } = log;
         let (log, end) = (recovered.log_id()?, recovered.end_lsn());
         let dir = recovered.dir().to_owned();
         let rest = Some(Rest { number, recovered, end });
-        Some(Self { rest, ..Self::own(Feed::new(log, settled, end), index, dir) })
+        Some(Self { rest, ..Self::own(Feed::new(log, settled, end, tenures), index, dir) })
     }
 
     /// One past the last entry that may be settled, when its shard has made everything up to `durable` durable.
@@ -212,14 +231,15 @@ impl Shell {
     fn feed(&self, state: &mut State) -> bool {
         self.take_reads(state);
         let (durable, now) = (self.log.durable_lsn(), state.world.mono());
-        let old_are_settled = state.world.feeds.old.are_settled();
-        let mut is_idle = true;
+        (0..state.world.feeds.logs.len()).for_each(|at| self.tell_old(state, at));
+        let oldest = state.world.feeds.old.oldest();
+        if oldest.is_none() {
+            self.freeze_what_waits(state);
+        }
+        let mut is_idle = oldest.is_none();
         for at in 0..state.world.feeds.logs.len() {
-            self.tell_old(state, at);
             let fed = &mut state.world.feeds.logs[at];
-            if old_are_settled {
-                fed.feed.lift_barrier();
-            }
+            fed.feed.let_through(oldest);
             let durable = Lsn::new(fed.end(durable).get() - 1);
             fed.feed.seal();
             let mut pieces = Vec::new();
@@ -244,13 +264,29 @@ impl Shell {
     fn tell_old(&self, state: &mut State, at: usize) {
         let feeds = &mut state.world.feeds;
         let fed = &mut feeds.logs[at];
+        while let Some(epoch) = fed.feed.next_old_settled() {
+            feeds.old.one_less(epoch);
+        }
         if fed.is_old_told || !fed.feed.is_old_settled() {
             return;
         }
         fed.is_old_told = true;
-        feeds.old.one_less();
         let to = SettledTo { log: fed.index, upto: fed.feed.settled(), place: fed.place };
         self.tell_others(state, || Hop::OldSettled(to));
+    }
+
+    /// A bucket is to be frozen: at once, unless some of its streams may lie in logs that no shard answers for.
+    pub(crate) fn freeze(&self, state: &mut State, freeze: ToShard) {
+        state.freezes.push(freeze);
+        if state.world.feeds.old.are_settled() {
+            self.freeze_what_waits(state);
+        }
+    }
+
+    fn freeze_what_waits(&self, state: &mut State) {
+        for freeze in std::mem::take(&mut state.freezes) {
+            state.core.on_control(freeze, &mut state.world);
+        }
     }
 
     /// Shuts the head log while the oldest record that it alone holds is older than it may be.

@@ -87,8 +87,8 @@ impl Shell {
             ToShard::Settled { log, upto } => self.on_settled(state, log, upto),
             ToShard::Listed { ticket, result } => self.on_listed(state, ticket, result),
             ToShard::Counters(counters) => state.control_counters = counters,
-            ToShard::Freeze { .. }
-            | ToShard::Committed { .. }
+            freeze @ ToShard::Freeze { .. } => self.freeze(state, freeze),
+            ToShard::Committed { .. }
             | ToShard::Applied { .. }
             | ToShard::Stall { .. }
             | ToShard::Loaded { .. }

@@ -99,13 +99,8 @@ pub(crate) struct HeadLog {
     pub(crate) recovered: Recovered,
     /// The last of its entries that is settled.
     pub(crate) settled: Lsn,
-}
-
-impl HeadLog {
-    /// Whether it has never held anything.
-    pub(crate) fn is_fresh(&self) -> bool {
-        self.recovered.log_id().is_none()
-    }
+    /// Where the entries of each tenure end that are not, oldest first.
+    pub(crate) tenures: Vec<(Epoch, Lsn)>,
 }
 
 impl RecoveredStar {
@@ -189,7 +184,8 @@ impl HeadLogs {
         let (send, receive) = sync_channel(CHUNKS_MAX);
         let reader = thread::Builder::new().name("recovery".to_owned()).spawn(move || read_all(recoveries, &send));
         let reader = reader.map_err(|source| StartError::Logs { path: data.clone(), source })?;
-        let mut applier = Applier { streams: Streams::new(), progress: Progress::default(), upto, settled };
+        let tenures = vec![Vec::new(); upto.len()];
+        let mut applier = Applier { streams: Streams::new(), progress: Progress::default(), upto, tenures, settled };
         let folded = applier.apply_all(&receive, &paths, &mut on_progress);
         drop(receive);
         let Ok(read) = reader.join() else {
@@ -199,13 +195,17 @@ impl HeadLogs {
         let logs = read?;
         refuse_damage(&logs)?;
         folded?;
-        let Applier { streams, progress, upto, .. } = applier;
-        let logs = logs.into_iter().zip(upto).map(|((number, recovered), settled)| {
-            let end = recovered.end_lsn();
+        let Applier { streams, progress, upto, tenures, .. } = applier;
+        let known = upto.into_iter().zip(tenures);
+        let logs = logs.into_iter().zip(known).map(|((number, recovered), (settled, tenures))| {
+            let (first, end, path) = (recovered.first_lsn(), recovered.end_lsn(), recovered.dir().to_owned());
             if settled >= end {
-                return Err(StartError::OlderThanStore { path: recovered.dir().to_owned(), end, settled });
+                return Err(StartError::OlderThanStore { path, end, settled });
             }
-            Ok(HeadLog { number, recovered, settled })
+            if first > settled.next() {
+                return Err(StartError::NewerThanStore { path, first, settled });
+            }
+            Ok(HeadLog { number, recovered, settled, tenures })
         });
         let logs = logs.collect::<Result<_, _>>()?;
         Ok(RecoveredStar { epoch, streams: streams.split(&placement), placement, logs, progress })
@@ -288,6 +288,8 @@ struct Applier<'a> {
     progress: Progress,
     /// How far each log is settled, by its position in the list.
     upto: Vec<Lsn>,
+    /// Where the entries of each tenure end that are not settled, by the position of the log.
+    tenures: Vec<Vec<(Epoch, Lsn)>>,
     settled: &'a mut dyn Settled,
 }
 
@@ -309,6 +311,19 @@ impl Applier<'_> {
         Ok(())
     }
 
+    /// Notes an entry of a tenure; they come in their order.
+    fn note_tenure(&mut self, log: u16, epoch: Epoch, lsn: Lsn) {
+        let at = usize::from(log);
+        let (Some(tenures), Some(settled)) = (self.tenures.get_mut(at), self.upto.get(at)) else { return };
+        if lsn <= *settled {
+            return;
+        }
+        match tenures.last_mut() {
+            Some((last, end)) if *last == epoch => *end = lsn.next(),
+            _ => tenures.push((epoch, lsn.next())),
+        }
+    }
+
     fn settled_upto(&self, chunk: &Chunk) -> Lsn {
         self.upto.get(usize::from(chunk.log)).copied().unwrap_or_default()
     }
@@ -324,6 +339,7 @@ impl Applier<'_> {
             // What doesn't decode is told when it is applied.
             let Ok((entry, _)) = Entry::decode(entry) else { continue };
             let place = entry.place();
+            self.note_tenure(chunk.log, place.slot_epoch, *lsn);
             let is_new = *lsn > settled && !self.streams.knows(place.stream_id) && seen.insert(place.stream_id);
             if is_new && !matches!(entry, Entry::Verb { verb: Verb::Create { .. }, .. }) {
                 wanted.push((place.slot, place.stream_id));

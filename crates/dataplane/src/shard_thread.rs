@@ -36,6 +36,8 @@ pub(crate) struct ShardStart {
     pub(crate) recovered: Recovered,
     /// The last entry of its head log that is settled.
     pub(crate) settled: Lsn,
+    /// Where the entries of each earlier tenure end in it that are not settled.
+    pub(crate) tenures: Vec<(Epoch, Lsn)>,
     /// Logs that no shard writes any more, to be settled by this one, with their positions.
     pub(crate) other_logs: Vec<(u16, HeadLog)>,
     /// See [`Options`](crate::Options).
@@ -96,7 +98,7 @@ async fn begin(start: ShardStart, tell_control: TellControl) -> Result<(Rc<Shell
         loss_epoch: start.loss_epoch,
         rows_max: start.memory.1 / ROW_BYTES,
     };
-    let own = Fed::own(Feed::new(log.id(), start.settled, next), shard.get(), own_dir);
+    let own = Fed::own(Feed::new(log.id(), start.settled, next, start.tenures), shard.get(), own_dir);
     let others = start.other_logs.into_iter().filter_map(|(index, log)| Fed::other(log, index));
     let feeds = Feeds::new(std::iter::once(own).chain(others).collect(), &star.old_logs);
     let world = Surroundings::new((shard, usize::from(star.shards)), (log.clone(), feeds), star.started, tell_control);
@@ -106,6 +108,7 @@ async fn begin(start: ShardStart, tell_control: TellControl) -> Result<(Rc<Shell
         tickets: HashMap::new(),
         gatherings: HashMap::new(),
         last_ticket: 0,
+        freezes: Vec::new(),
         control_counters: Arc::default(),
         unsent_hops: VecDeque::new(),
         unsent_replies: VecDeque::new(),

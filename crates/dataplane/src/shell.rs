@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use express_log::Log;
 use glommio::nop::NopSubmitter;
+use wire::handoff::ToShard;
 use wire::ids::{Epoch, Lsn, ShardId};
 
 use crate::bell::{Bell, Waiters};
@@ -36,6 +37,8 @@ pub(crate) struct State {
     /// Parts of answers that other shards work on.
     pub(crate) gatherings: HashMap<u64, Gathering>,
     pub(crate) last_ticket: u64,
+    /// Buckets that are to be frozen once all that earlier tenures wrote is settled.
+    pub(crate) freezes: Vec<ToShard>,
     /// What control counted last.
     pub(crate) control_counters: Arc<Vec<(String, u64)>>,
     /// What other shards' lanes had no room for.

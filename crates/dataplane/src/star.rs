@@ -153,8 +153,8 @@ pub fn start(
     let (addr, listeners) = listen(options.listen, shards)?;
     let mailboxes: Arc<[Mailbox]> = (0..shards).map(|_| Mailbox::new(shards)).collect();
     let watchdog = watch(&mailboxes)?;
-    let logs = recovered.logs.iter().filter(|log| log.number < recovered.placement.shards() || !log.is_fresh());
-    let facts = Arc::new(facts(options, recovered.placement.shards(), logs.count() as u64));
+    let tenures = recovered.logs.iter().flat_map(|log| log.tenures.iter().map(|(epoch, _)| *epoch));
+    let facts = Arc::new(facts(options, recovered.placement.shards(), OldLogs::new(tenures)));
     let RecoveredStar { epoch, placement, streams, mut logs, .. } = recovered;
     let dirs: Vec<PathBuf> = logs.iter().map(|log| log.recovered.dir().to_owned()).collect();
     let mut others: Vec<_> = (placement.shards()..).zip(logs.split_off(shards)).collect();
@@ -179,6 +179,7 @@ pub fn start(
             streams,
             recovered: log.recovered,
             settled: log.settled,
+            tenures: log.tenures,
             // The first shard is there always.
             other_logs: std::mem::take(&mut others),
             loss_epoch: options.loss_epoch,
@@ -225,7 +226,7 @@ fn watch(mailboxes: &Arc<[Mailbox]>) -> Result<Watchdog, StartError> {
     Watchdog::start(Arc::clone(mailboxes)).map_err(failed)
 }
 
-fn facts(options: &Options, shards: u16, old_logs: u64) -> StarFacts {
+fn facts(options: &Options, shards: u16, old_logs: OldLogs) -> StarFacts {
     let settings = &options.settings;
     StarFacts {
         shards,
@@ -241,7 +242,7 @@ fn facts(options: &Options, shards: u16, old_logs: u64) -> StarFacts {
         quiet_shards: AtomicU64::new(0),
         finishes: AtomicBool::new(false),
         answered_shards: AtomicU64::new(0),
-        old_logs: Arc::new(OldLogs::new(old_logs)),
+        old_logs: Arc::new(old_logs),
         left: Mutex::default(),
     }
 }

@@ -52,6 +52,19 @@ pub enum StartError {
         /// The last entry that the store holds.
         settled: Lsn,
     },
+    /// A head log has given up more than the store holds of it.
+    #[error(
+        "the head log {} begins at lsn {first}, and the store holds what it wrote up to lsn {settled}: the store is an older copy; \
+         put back the latest one", path.display()
+    )]
+    NewerThanStore {
+        /// The directory of the log.
+        path: PathBuf,
+        /// Its first entry that is kept.
+        first: Lsn,
+        /// The last entry that the store holds.
+        settled: Lsn,
+    },
     /// The rows that streams go on from can't be read from the index.
     #[error("the index can't be read: {refusal}")]
     Index {
@@ -140,7 +153,7 @@ fn corruption(path: &std::path::Path, damages: &[Damage]) -> String {
         .collect();
     format!(
         "the head log {} is damaged where acked entries stood: {}; put back an intact copy of these files, \
-         for nova does not serve over lost entries",
+         or start with --accept-loss to go on without what only this log holds",
         path.display(),
         places.join(", ")
     )

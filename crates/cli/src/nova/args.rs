@@ -292,7 +292,7 @@ pub(super) struct Append {
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("start").multiple(false))]
 pub(super) struct Start {
-    /// Start at this sequence number [default: 0]
+    /// Start at this sequence number [default: the first there is]
     #[arg(long, value_name = "SEQ_NUM", group = "start")]
     pub(super) from: Option<u64>,
     /// Start at the first record stamped at or after these milliseconds

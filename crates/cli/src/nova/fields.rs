@@ -54,13 +54,13 @@ const FIELDS: &[Field] = &[
     Field {
         name: "retention_max_age_ms",
         value: "MS",
-        help: "Trim records older than this; 0 keeps them for ever (kept, not acted on yet)",
+        help: "Trim batches whose records are all older than this, within seconds; 0 keeps them for ever",
         kind: Kind::Wide(|patch| &mut patch.retention_max_age_ms),
     },
     Field {
         name: "retention_max_bytes",
         value: "BYTES",
-        help: "Trim from the front what exceeds this; 0 is unbounded (kept, not acted on yet)",
+        help: "Trim whole batches from the front while more than this is kept, about; 0 is unbounded",
         kind: Kind::Wide(|patch| &mut patch.retention_max_bytes),
     },
     Field {

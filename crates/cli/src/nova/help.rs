@@ -22,7 +22,7 @@ Examples:
   nova bucket create logs --default-class express --default-throughput-max-bytes-per-second 1MiB
   nova bucket create jobs --creation-token deploy-7   # again with the same token: the same bucket
 
-Its streams are standard unless --default-class says express; no star serves class standard yet.";
+Its streams are standard, acked from the standard store, unless --default-class says express: acked from the star's disk.";
 
 pub(super) const BUCKET_ENSURE: &str = "\
 Examples:

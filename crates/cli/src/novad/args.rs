@@ -41,13 +41,13 @@ pub(crate) fn command() -> Command {
             Arg::new("accept-loss")
                 .long("accept-loss")
                 .action(ArgAction::SetTrue)
-                .help("Go on without head logs that are lost, damaged or older than the store: what only they hold is given up, and readers see a gap there"),
+                .help("For this start: go on without head logs that are lost, damaged or older than the store. What only they hold is given up: a stream of which the store has a part goes on 2^32 sequence numbers later, one of which it has nothing is gone"),
         )
         .arg(
             Arg::new("confirm-clock")
                 .long("confirm-clock")
                 .action(ArgAction::SetTrue)
-                .help("Say that the wall clock is right, after it was found to have jumped: records are dropped by their age again"),
+                .help("For this start: say that the wall clock is right, after it was found to have jumped: records are dropped by their age again"),
         )
         .arg(
             Arg::new("check")

@@ -229,7 +229,7 @@ fn tell_recovered(recovered: &RecoveredStar, began: Instant) {
         streams,
         epoch = recovered.epoch().get(),
         took_ms = began.elapsed().as_millis(),
-        "recovered"
+        "recovered what the store does not hold yet"
     );
 }
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use express_log::EntryPos;
 use wire::handoff::{Parcel, ParcelItem};
-use wire::ids::{LogId, Lsn};
+use wire::ids::{Epoch, LogId, Lsn};
 
 /// A parcel is cut at this many bytes.
 pub(crate) const PARCEL_BYTES: usize = 1 << 20;
@@ -66,13 +66,16 @@ pub(crate) struct Feed {
     outstanding: VecDeque<Sent>,
     outstanding_bytes: usize,
     settled: Lsn,
+    /// Where the entries of each earlier tenure end that are not settled, oldest first.
+    old: VecDeque<(Epoch, Lsn)>,
     /// Nothing from here on is sent: other logs hold older entries of the same streams.
     barrier: Option<Lsn>,
 }
 
 impl Feed {
-    /// The feed of a log that is settled up to `settled` and will append `next` next. What lies between is read from disk.
-    pub(crate) fn new(log: LogId, settled: Lsn, next: Lsn) -> Self {
+    /// The feed of a log that is settled up to `settled` and will append `next` next. What lies between is read from disk; `old` says
+    /// where in it each tenure ends. Nothing is sent before [`Feed::let_through`] has said up to which.
+    pub(crate) fn new(log: LogId, settled: Lsn, next: Lsn, old: Vec<(Epoch, Lsn)>) -> Self {
         let from = settled.next();
         let behind = (from < next).then_some(Behind { from, to: next, is_reading: false });
         Self {
@@ -84,7 +87,8 @@ impl Feed {
             outstanding: VecDeque::new(),
             outstanding_bytes: 0,
             settled,
-            barrier: Some(next),
+            old: old.into(),
+            barrier: Some(from),
         }
     }
 
@@ -100,12 +104,23 @@ impl Feed {
 
     /// Whether all that earlier tenures wrote is settled.
     pub(crate) fn is_old_settled(&self) -> bool {
-        self.barrier.is_none_or(|barrier| self.settled.next() >= barrier)
+        self.old.is_empty()
     }
 
-    /// No log holds older entries any more.
-    pub(crate) fn lift_barrier(&mut self) {
-        self.barrier = None;
+    /// The oldest tenure whose entries are settled now, told once.
+    pub(crate) fn next_old_settled(&mut self) -> Option<Epoch> {
+        let (epoch, _) = self.old.front().copied().filter(|(_, end)| *end <= self.settled.next())?;
+        self.old.pop_front();
+        Some(epoch)
+    }
+
+    /// Lets through what was written in `oldest` and before, the oldest tenure of which any log holds unsettled entries; all when there
+    /// is none.
+    pub(crate) fn let_through(&mut self, oldest: Option<Epoch>) {
+        self.barrier = oldest.map(|oldest| {
+            let ends = self.old.iter().take_while(|(epoch, _)| *epoch <= oldest);
+            ends.last().map_or_else(|| self.settled.next(), |(_, end)| *end)
+        });
     }
 
     /// Copies an entry that was just appended as the next one.
@@ -251,6 +266,10 @@ mod tests {
         ParcelItem { slot, stream_id, bytes: u32::try_from(bytes).unwrap(), content_bytes: 1, first_ms: 5 }
     }
 
+    fn piece(from: u64, to: u64) -> Piece {
+        Piece { from: lsn(from), to: lsn(to), parcel: Parcel::default(), end: None }
+    }
+
     fn copy(feed: &mut Feed, bytes: usize) {
         feed.copy(item(bytes), &vec![3; bytes]);
         feed.note_copied(EntryPos { segment: SegmentId::new(1), offset: 4096, bytes: 1 });
@@ -258,8 +277,8 @@ mod tests {
 
     #[test]
     fn copies_leave_once_they_are_durable_and_sealed() {
-        let mut feed = Feed::new(LOG, lsn(0), lsn(1));
-        feed.lift_barrier();
+        let mut feed = Feed::new(LOG, lsn(0), lsn(1), Vec::new());
+        feed.let_through(None);
         copy(&mut feed, 100);
         copy(&mut feed, 100);
         assert_eq!(feed.next_piece(lsn(2)), None, "not sealed");
@@ -271,27 +290,42 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_settled_at_the_start_is_read_first() {
-        let mut feed = Feed::new(LOG, lsn(10), lsn(21));
+    fn what_is_not_settled_at_the_start_is_read_first_tenure_by_tenure() {
+        let (fourth, fifth) = (Epoch::new(4), Epoch::new(5));
+        let mut feed = Feed::new(LOG, lsn(10), lsn(21), vec![(fourth, lsn(16)), (fifth, lsn(21))]);
         copy(&mut feed, 10);
         feed.seal();
-        assert_eq!(feed.next_piece(lsn(21)), None);
-        assert_eq!(feed.next_read(lsn(21)), Some((lsn(11), lsn(21))));
+        assert_eq!(
+            (feed.next_piece(lsn(21)), feed.next_read(lsn(21))),
+            (None, None),
+            "nobody has let anything through"
+        );
+        feed.let_through(Some(Epoch::new(3)));
+        assert_eq!(feed.next_read(lsn(21)), None, "another log holds older entries");
+        feed.let_through(Some(fourth));
+        assert_eq!(feed.next_read(lsn(21)), Some((lsn(11), lsn(16))));
         assert_eq!(feed.next_read(lsn(21)), None, "one at a time");
-        feed.on_read(&Piece { from: lsn(11), to: lsn(21), parcel: Parcel::default(), end: None });
+        feed.on_read(&piece(11, 16));
         feed.on_read_end();
-        assert_eq!(feed.next_piece(lsn(21)), None, "older entries may lie in other logs");
-        assert!(!feed.is_old_settled());
+        assert_eq!(feed.next_read(lsn(21)), None, "the next tenure waits");
+        feed.on_settled(lsn(15));
+        assert_eq!((feed.next_old_settled(), feed.next_old_settled()), (Some(fourth), None));
+        feed.let_through(Some(fifth));
+        assert_eq!(feed.next_read(lsn(21)), Some((lsn(16), lsn(21))));
+        feed.on_read(&piece(16, 21));
+        feed.on_read_end();
+        assert_eq!(feed.next_piece(lsn(21)), None, "what is new waits for all that is old");
         feed.on_settled(lsn(20));
+        assert_eq!(feed.next_old_settled(), Some(fifth));
         assert!(feed.is_old_settled());
-        feed.lift_barrier();
+        feed.let_through(None);
         assert_eq!(feed.next_piece(lsn(21)).unwrap().from, lsn(21));
     }
 
     #[test]
     fn copies_that_nobody_takes_are_dropped_and_read_again() {
-        let mut feed = Feed::new(LOG, lsn(0), lsn(1));
-        feed.lift_barrier();
+        let mut feed = Feed::new(LOG, lsn(0), lsn(1), Vec::new());
+        feed.let_through(None);
         for _ in 0..17 {
             copy(&mut feed, 1 << 20);
         }
@@ -310,8 +344,8 @@ mod tests {
 
     #[test]
     fn no_more_is_sent_than_control_has_room_for() {
-        let mut feed = Feed::new(LOG, lsn(0), lsn(1));
-        feed.lift_barrier();
+        let mut feed = Feed::new(LOG, lsn(0), lsn(1), Vec::new());
+        feed.let_through(None);
         let mut sent = 0;
         for at in 1..=60 {
             copy(&mut feed, 1 << 20);

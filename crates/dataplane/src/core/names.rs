@@ -233,16 +233,25 @@ impl Shard {
         bucket: BucketId,
         address: &Address,
         lane: Lane,
-        world: &impl World,
+        world: &mut impl World,
     ) -> Result<(), Refusal> {
         let Some(tombstone) = self.streams.tombstone(bucket, address.key.as_str()) else { return Ok(()) };
         let (buried_in, lsn) = tombstone.entered.lane();
-        if buried_in == lane || lsn <= self.durable(buried_in, world) {
+        // The index learns of what the head log holds after what enters the channel now: it must have the delete first.
+        let is_over = match lane {
+            Lane::Standard => self.settled.has(tombstone.entered, self.standard.applied()),
+            Lane::Express => lsn <= self.durable(buried_in, world),
+        };
+        if buried_in == lane || is_over {
             return Ok(());
+        }
+        if lane == Lane::Standard && world.to_control(ToControl::Flush).is_err() {
+            tracing::debug!(shard = %self.config.shard, "control has stopped");
         }
         // To try again is right whether it becomes durable or not.
         self.named = Entered::Nothing;
-        let message = format!("the delete of the stream that was at '{address}' before is not durable yet: try again");
+        let message =
+            format!("the delete of the stream that was at '{address}' before is not in the index yet: try again");
         Err(Refusal::new(Reason::Unavailable, message).with_retry_after_ms(RETRY_AFTER_MS))
     }
 

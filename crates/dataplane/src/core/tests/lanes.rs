@@ -167,7 +167,7 @@ fn an_answer_about_a_name_waits_for_the_lane_that_its_delete_is_in() {
 }
 
 #[test]
-fn a_stream_is_made_again_in_the_other_lane_only_once_its_delete_is_durable() {
+fn a_stream_is_made_again_in_the_other_lane_only_once_the_index_will_learn_of_its_delete_first() {
     for (class, other) in [(Class::Standard, Class::Express), (Class::Express, Class::Standard)] {
         let mut test = Test::new();
         test.call(A, &of_class("s", class));
@@ -177,6 +177,11 @@ fn a_stream_is_made_again_in_the_other_lane_only_once_its_delete_is_durable() {
         assert!(matches!(&told[..], [Told::Refused(_, it)] if it.reason == Reason::Unavailable), "{told:?}");
         test.commit_all();
         assert!(matches!(test.told(A)[..], [Told::Done(_)]));
+        if other == Class::Standard {
+            let told = test.call(B, &of_class("s", other));
+            assert!(matches!(&told[..], [Told::Refused(_, it)] if it.reason == Reason::Unavailable), "{told:?}");
+            test.settle_and_free();
+        }
         assert!(matches!(test.call(B, &of_class("s", other))[..], [Told::Stream(_)]));
     }
 }
