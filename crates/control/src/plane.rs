@@ -1,7 +1,9 @@
 //! What becomes of the entries that shards hand over, and how are shards answered from the index?
 //!
 //! Entries go to the uploader. A chunk that is committed is told to the shards at once, then applied to the index, in order,
-//! and told again. Lookups and reads each run as a task of their own, as many at once as shards may have under way.
+//! and told again; while the index does not take it, Standard entries are refused. Lookups and reads each run as a task of their own, as many at once as shards may have under way.
+
+mod stalls;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,6 +22,7 @@ use crate::channel::{Channel, ChannelError, CommittedChunk, UploaderHandle};
 use crate::history::History;
 use crate::index::{Index, IndexError, ObjectId};
 use crate::outbox::Outboxes;
+use stalls::Untaken;
 
 /// Chunks that are committed and not applied yet; with more, the next commits wait to be told.
 const UNAPPLIED_MAX: usize = 32;
@@ -184,7 +187,12 @@ impl Plane {
     /// Tells shards what is committed, as it comes.
     pub(crate) async fn tell_commits(self: Arc<Self>, mut committed: mpsc::Receiver<CommittedChunk>) {
         let (to_apply, unapplied) = mpsc::channel(UNAPPLIED_MAX);
-        let applying = tokio::spawn(Arc::clone(&self).apply_commits(unapplied));
+        let (untaken, still_untaken) = watch::channel(None);
+        let applying = tokio::spawn(Arc::clone(&self).apply_commits(unapplied, untaken));
+        let telling = tokio::spawn({
+            let plane = Arc::clone(&self);
+            async move { stalls::tell(&plane.outboxes, plane.uploader.stall(), still_untaken).await }
+        });
         while let Some(chunk) = committed.recv().await {
             self.unapplied.fetch_add(1, Ordering::AcqRel);
             for (shard, upto) in &chunk.standard {
@@ -195,20 +203,22 @@ impl Plane {
             }
         }
         drop(to_apply);
-        if let Err(panic) = applying.await {
-            std::panic::resume_unwind(panic.into_panic());
+        for ended in [applying.await, telling.await] {
+            if let Err(panic) = ended {
+                std::panic::resume_unwind(panic.into_panic());
+            }
         }
     }
 
     /// Applies what is committed to the index, in order.
-    async fn apply_commits(self: Arc<Self>, mut unapplied: mpsc::Receiver<CommittedChunk>) {
+    async fn apply_commits(
+        self: Arc<Self>,
+        mut unapplied: mpsc::Receiver<CommittedChunk>,
+        untaken: watch::Sender<Option<Untaken>>,
+    ) {
         while let Some(chunk) = unapplied.recv().await {
             self.history.insert_chunk(ObjectId::Chunk(chunk.at), &chunk.bytes);
-            while let Err(error) = self.index.apply(&chunk).await {
-                // Nothing is freed or forgotten until it is applied.
-                tracing::error!(chunk = %chunk.at, %error, "the index does not take a chunk");
-                sleep(APPLY_AGAIN).await;
-            }
+            self.apply(&chunk, &untaken).await;
             self.applied.note(&chunk);
             for (shard, upto) in &chunk.standard {
                 self.outboxes.send(*shard, ToShard::Applied { standard: *upto });
@@ -217,6 +227,22 @@ impl Plane {
                 self.outboxes.send(*shard, ToShard::Settled { log: *log, upto: *upto });
             }
             self.unapplied.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Applies a chunk, however often that fails.
+    async fn apply(&self, chunk: &CommittedChunk, untaken: &watch::Sender<Option<Untaken>>) {
+        let mut failed: Option<Instant> = None;
+        while let Err(error) = self.index.apply(chunk).await {
+            // Nothing is freed or forgotten until it is applied.
+            tracing::error!(chunk = %chunk.at, %error, "the index does not take a chunk");
+            let since = *failed.get_or_insert_with(Instant::now);
+            let why = format!("the index does not take chunk {}: {error}", chunk.at).into();
+            untaken.send_replace(Some(Untaken { since, why }));
+            sleep(APPLY_AGAIN).await;
+        }
+        if failed.is_some() {
+            untaken.send_replace(None);
         }
     }
 
@@ -230,14 +256,6 @@ impl Plane {
                 Ok(false) => {}
                 Err(error) => tracing::warn!(%error, "the index is not made durable: it is tried again"),
             }
-        }
-    }
-
-    /// Tells shards whether the store takes chunks.
-    pub(crate) async fn tell_stalls(self: Arc<Self>, mut stalls: watch::Receiver<Option<Arc<str>>>) {
-        while stalls.changed().await.is_ok() {
-            let why = stalls.borrow_and_update().clone();
-            self.outboxes.send_all(&ToShard::Stall { why });
         }
     }
 }

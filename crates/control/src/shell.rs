@@ -192,7 +192,6 @@ impl Shell {
         let history = Arc::new(history);
         let applied = AppliedTo::new(&options.upload.settled);
         let (uploader, committed) = Uploader::start(&channel, options.upload);
-        let stalls = uploader.stall();
         let plane =
             Arc::new(Plane { uploader, index, history, outboxes: Arc::clone(&outboxes), applied, unapplied: 0.into() });
         let settler = Arc::new(Settler::new(
@@ -216,7 +215,6 @@ impl Shell {
         let tasks = vec![
             tokio::spawn(Arc::clone(&plane).tell_commits(committed)),
             tokio::spawn(Arc::clone(&plane).checkpoint()),
-            tokio::spawn(Arc::clone(&plane).tell_stalls(stalls)),
             tokio::spawn(crate::counters::tell(Arc::clone(&plane), Arc::clone(&settler), options.meter)),
         ];
         let settling = tokio::spawn(settler.run(trims));

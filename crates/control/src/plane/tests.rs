@@ -29,6 +29,25 @@ fn a_chunk_is_told_once_it_is_committed_and_again_once_the_index_has_it() {
 }
 
 #[test]
+fn shards_are_told_while_the_index_does_not_take_a_chunk() {
+    let store = MemoryStore::new();
+    let star = Star::start(Arc::new(store.clone())).unwrap();
+    store.add(Rule::new(Fault::BeforeApply).under("m/"));
+    let mut stream = Stream::new(1, "orders");
+    star.hand_over(1, 1, parcel(&[stream.create()]));
+    for shard in 0..3 {
+        let why = star.hears(shard, |told| if let ToShard::Stall { why } = told { why } else { None });
+        assert!(why.starts_with("the index does not take chunk "), "{why}");
+    }
+    store.calm();
+    for shard in 0..3 {
+        star.hears(shard, |told| matches!(told, ToShard::Stall { why: None }).then_some(()));
+    }
+    star.hears(1, |told| matches!(told, ToShard::Applied { .. }).then_some(()));
+    star.stop();
+}
+
+#[test]
 fn what_is_settled_waits_for_others_until_it_is_asked_for() {
     let star = Star::start(Arc::new(MemoryStore::new())).unwrap();
     let mut stream = Stream::new(1, "orders");

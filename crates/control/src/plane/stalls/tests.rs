@@ -1,0 +1,99 @@
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use wire::handoff::ToShard;
+
+use super::{INDEX_STALL_AFTER, Untaken, tell};
+use crate::outbox::Outboxes;
+
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// Both causes, and what two shards have been told last and how often.
+struct Told {
+    uploader: watch::Sender<Option<Arc<str>>>,
+    index: watch::Sender<Option<Untaken>>,
+    shards: [Arc<Mutex<Vec<Option<Arc<str>>>>>; 2],
+}
+
+impl Told {
+    fn start() -> Self {
+        let shards: [Arc<Mutex<Vec<Option<Arc<str>>>>>; 2] = Default::default();
+        let sinks = shards.iter().cloned().map(|told| {
+            let sink: crate::ShardSink = Box::new(move |message| {
+                let ToShard::Stall { why } = message else { panic!("told {message:?}") };
+                told.lock().unwrap().push(why);
+                Ok(())
+            });
+            sink
+        });
+        let outboxes = Outboxes::new(sinks.collect());
+        let ((uploader, stalls), (index, untaken)) = (watch::channel(None), watch::channel(None));
+        tokio::spawn(async move { tell(&outboxes, stalls, untaken).await });
+        Self { uploader, index, shards }
+    }
+
+    fn index_fails(&self, since: Instant, why: &str) {
+        self.index.send_replace(Some(Untaken { since, why: why.into() }));
+    }
+
+    /// What the shards were told since they were asked last.
+    async fn hear(&self) -> Vec<Option<String>> {
+        sleep(MOMENT).await;
+        let [one, two] = self.shards.each_ref().map(|told| std::mem::take(&mut *told.lock().unwrap()));
+        assert_eq!(one, two);
+        one.into_iter().map(|why| why.map(|why| why.to_string())).collect()
+    }
+}
+
+fn because(why: &str) -> Vec<Option<String>> {
+    vec![Some(why.to_owned())]
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_that_fails_for_a_short_while_stalls_nothing() {
+    let told = Told::start();
+    let since = Instant::now();
+    told.index_fails(since, "the store is away");
+    sleep(INDEX_STALL_AFTER - 5 * MOMENT).await;
+    told.index_fails(since, "the store is away still");
+    assert_eq!(told.hear().await, []);
+    told.index.send_replace(None);
+    sleep(INDEX_STALL_AFTER).await;
+    assert_eq!(told.hear().await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_that_goes_on_failing_stalls_until_it_takes_the_chunk() {
+    let told = Told::start();
+    let since = Instant::now();
+    told.index_fails(since, "one");
+    // Even while an attempt is under way that takes long.
+    sleep(INDEX_STALL_AFTER).await;
+    assert_eq!(told.hear().await, because("one"));
+    told.index_fails(since, "one");
+    assert_eq!(told.hear().await, [], "that it fails as before is no news");
+    told.index_fails(since, "two");
+    assert_eq!(told.hear().await, because("two"));
+    told.index.send_replace(None);
+    assert_eq!(told.hear().await, [None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shards_are_told_the_uploaders_reason_or_else_the_indexs() {
+    let told = Told::start();
+    told.uploader.send_replace(Some("no puts".into()));
+    assert_eq!(told.hear().await, because("no puts"));
+    told.index_fails(Instant::now(), "no rows");
+    sleep(INDEX_STALL_AFTER).await;
+    assert_eq!(told.hear().await, []);
+    told.uploader.send_replace(None);
+    assert_eq!(told.hear().await, because("no rows"));
+    told.uploader.send_replace(Some("no puts".into()));
+    assert_eq!(told.hear().await, because("no puts"));
+    told.index.send_replace(None);
+    assert_eq!(told.hear().await, [], "the uploader is stalled still");
+    told.uploader.send_replace(None);
+    assert_eq!(told.hear().await, [None]);
+}
