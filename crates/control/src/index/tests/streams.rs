@@ -77,27 +77,23 @@ fn a_name_is_taken_again_after_a_delete() {
 #[test]
 fn a_stream_made_again_after_the_clock_went_back_is_found_by_its_name() {
     const HOUR_MS: i64 = 3_600_000;
-    // Its id comes before the older one's, or after it.
-    for new_number in [1, 200] {
-        for is_one_chunk in [true, false] {
-            block_on(async {
-                let mut world = World::new(Arc::new(MemoryStore::new())).await;
-                let (mut old, mut new) = (Stream::new(100, "a"), Stream::new(new_number, "a"));
-                (old.created_at_ms, new.created_at_ms) = (2 * HOUR_MS, HOUR_MS);
-                world.commit(vec![old.create(), old.append(1, 1)]).await.unwrap();
-                if is_one_chunk {
-                    world.commit(vec![old.delete(), new.create()]).await.unwrap();
-                } else {
-                    world.commit(vec![old.delete()]).await.unwrap();
-                    assert_eq!(world.index.row_by_name(BUCKET, &old.key).await.unwrap(), None);
-                    world.commit(vec![new.create()]).await.unwrap();
-                }
-                let found = world.index.row_by_name(BUCKET, &new.key).await.unwrap();
-                assert_eq!(found.map(|row| row.stream_id), Some(new.id()));
-                assert_eq!(world.listed(9).await, ["a"]);
-                assert_eq!(world.index.count(BUCKET).await.unwrap(), 1);
-            });
-        }
+    // Its id comes before the older one's, or after it; in one chunk, or in two.
+    for (new_number, is_one_chunk) in [(1, true), (200, true), (1, false), (200, false)] {
+        block_on(async {
+            let mut world = World::new(Arc::new(MemoryStore::new())).await;
+            let (mut old, mut new) = (Stream::new(100, "a"), Stream::new(new_number, "a"));
+            (old.created_at_ms, new.created_at_ms) = (2 * HOUR_MS, HOUR_MS);
+            world.commit(vec![old.create(), old.append(1, 1)]).await.unwrap();
+            let (delete, create) = (old.delete(), new.create());
+            let chunks = if is_one_chunk { vec![vec![delete, create]] } else { vec![vec![delete], vec![create]] };
+            for entries in chunks {
+                world.commit(entries).await.unwrap();
+            }
+            let found = world.index.row_by_name(BUCKET, &new.key).await.unwrap();
+            assert_eq!(found.map(|row| row.stream_id), Some(new.id()));
+            assert_eq!(world.listed(9).await, ["a"]);
+            assert_eq!(world.index.count(BUCKET).await.unwrap(), 1);
+        });
     }
 }
 

@@ -10,25 +10,28 @@ use crate::outbox::Outboxes;
 
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Both causes, and what two shards have been told last and how often.
+/// What a shard was told of stalls.
+type Heard = Arc<Mutex<Vec<Option<Arc<str>>>>>;
+
+fn sink(heard: Heard) -> crate::ShardSink {
+    Box::new(move |message| {
+        let ToShard::Stall { why } = message else { panic!("told {message:?}") };
+        heard.lock().unwrap().push(why);
+        Ok(())
+    })
+}
+
+/// Both causes, and what two shards have been told.
 struct Told {
     uploader: watch::Sender<Option<Arc<str>>>,
     index: watch::Sender<Option<Untaken>>,
-    shards: [Arc<Mutex<Vec<Option<Arc<str>>>>>; 2],
+    shards: [Heard; 2],
 }
 
 impl Told {
     fn start() -> Self {
-        let shards: [Arc<Mutex<Vec<Option<Arc<str>>>>>; 2] = Default::default();
-        let sinks = shards.iter().cloned().map(|told| {
-            let sink: crate::ShardSink = Box::new(move |message| {
-                let ToShard::Stall { why } = message else { panic!("told {message:?}") };
-                told.lock().unwrap().push(why);
-                Ok(())
-            });
-            sink
-        });
-        let outboxes = Outboxes::new(sinks.collect());
+        let shards: [Heard; 2] = Default::default();
+        let outboxes = Outboxes::new(shards.iter().cloned().map(sink).collect());
         let ((uploader, stalls), (index, untaken)) = (watch::channel(None), watch::channel(None));
         tokio::spawn(async move { tell(&outboxes, stalls, untaken).await });
         Self { uploader, index, shards }
