@@ -15,6 +15,8 @@ fn cycles() -> usize {
 
 /// Load between a start and the kill.
 const LOAD: Duration = Duration::from_millis(200);
+/// A kill waits so many times that for the writers to be back.
+const LOADS_MAX: usize = 10;
 /// Batches that a writer keeps in flight.
 const IN_FLIGHT: usize = 8;
 const RECORD_BYTES: usize = 300;
@@ -162,7 +164,13 @@ fn kills_under_three_writers_lose_double_and_reorder_nothing() {
         let kills = async move {
             let mut killed_at = Vec::new();
             for _ in 0..cycles() {
-                tokio::time::sleep(LOAD).await;
+                let before = plain.acked.borrow().len();
+                for _ in 0..LOADS_MAX {
+                    tokio::time::sleep(LOAD).await;
+                    if plain.acked.borrow().len() > before {
+                        break;
+                    }
+                }
                 novad.kill9();
                 killed_at.push(plain.acked.borrow().len());
                 novad = novad.beside(Novad::restart).await;
