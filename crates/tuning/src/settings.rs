@@ -68,8 +68,8 @@ table::settings! {
         /// in shorter bursts.
         segment_bytes: Bytes = Bytes::mib(64), Bytes::mib(8) => Bytes::gib(1);
         /// Bytes that one shard's head log may take on disk; less is used when the disk has less
-        /// room at start. Past it appends are answered `resource_exhausted`; what is trimmed or
-        /// deleted keeps its room for now.
+        /// room at start. Past it appends are answered `resource_exhausted` until what is
+        /// settled gives its room back.
         bytes_max: Bytes = Bytes::gib(64), Bytes::mib(32) => Bytes::gib(16_384);
         /// Commits that are on their way to the disk at once. Two keep it busy while the next one
         /// gathers; more mostly write more padding.
@@ -93,8 +93,8 @@ table::settings! {
         /// Objects a second that are put although they are not full; 0 is 20 on S3, where each costs money, and as many as come
         /// on a directory. Fewer cost less, and let a Standard record wait longer for its ack.
         puts_per_second_max: u32 = 0, 0 => 10_000;
-        /// How long an Express record may be on this star's disk alone, in milliseconds, when the store takes nothing; past it
-        /// Express appends are answered `resource_exhausted`. The other bound is `log.bytes_max`.
+        /// How long an Express record may be on this star's disk alone, in milliseconds, when the store takes nothing; past it,
+        /// counted from this start on, Express appends are answered `resource_exhausted`. The other bound is `log.bytes_max`.
         backlog_age_max_ms: Millis = Millis::seconds(86_400), Millis::seconds(1) => Millis::seconds(2_592_000);
         /// How long an object that holds nothing any more stays in the store, in milliseconds: longer than any read of it
         /// takes. Shorter gives room back sooner.

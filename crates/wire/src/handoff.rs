@@ -246,7 +246,7 @@ pub enum ToShard {
         /// The last entry.
         upto: Lsn,
     },
-    /// Whether the store takes chunks now; while it doesn't, the Standard lane takes no more.
+    /// Whether the store and its index take chunks now; while one of them doesn't, the Standard lane takes no more.
     Stall {
         /// What is wrong; `None` when it takes them again.
         why: Option<Arc<str>>,
