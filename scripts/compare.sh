@@ -34,7 +34,7 @@ run_nova() {
     local addr report
     rm -rf "$work/data" "$work/novad.out"
     # shellcheck disable=SC2086 # flags are words
-    taskset -c "$server_cpu" "$bin/novad" --data "$work/data" --listen 127.0.0.1:0 --shards 1 ${NOVAD_FLAGS:-} \
+    taskset -c "$server_cpu" "$bin/novad" --data "$work/data" --listen 127.0.0.1:0 --http off --shards 1 ${NOVAD_FLAGS:-} \
         >"$work/novad.out" 2>"$work/novad.log" &
     server=$!
     addr=

@@ -57,33 +57,58 @@ impl Dialled {
 
     /// Waits for the answer to a request.
     pub(crate) fn answer<A: Message>(&mut self, request: &'static str) -> Result<A, BenchError> {
-        self.next(|frame| {
-            if frame.kind == Kind::Refused {
-                let Refused { refusal } = decoded(frame, request)?;
-                return Err(BenchError::Refused { request, refusal });
-            }
-            decoded(frame, request)
-        })
+        self.next(|frame| answered(frame, request))
+    }
+
+    /// Sends so many requests at once, each of which `put` writes with its number, from 0 on, as its correlation, and hands over
+    /// their answers with their numbers as they come.
+    pub(crate) fn call_each<A: Message>(
+        &mut self,
+        request: &'static str,
+        requests: usize,
+        put: impl Fn(usize, &mut Vec<u8>),
+        mut take: impl FnMut(usize, A),
+    ) -> Result<(), BenchError> {
+        self.send_with(|out| (0..requests).for_each(|number| put(number, out)))?;
+        for _ in 0..requests {
+            let (correlation, answer) = self.next(|frame| Ok((frame.correlation, answered(frame, request)?)))?;
+            take(usize::try_from(correlation).unwrap_or(usize::MAX), answer);
+        }
+        Ok(())
     }
 
     /// Waits for the next frame; answers pings meanwhile.
     pub(crate) fn next<T>(&mut self, take: impl FnOnce(&Frame<'_>) -> Result<T, BenchError>) -> Result<T, BenchError> {
+        match self.next_in_time(take)? {
+            Some(taken) => Ok(taken),
+            None => Err(broken(&self.addr, 1, io::Error::new(ErrorKind::TimedOut, "no answer in time"))),
+        }
+    }
+
+    /// The same, or `None` when none comes within what [`Dialled::set_answer_max`] allows.
+    pub(crate) fn next_in_time<T>(
+        &mut self,
+        take: impl FnOnce(&Frame<'_>) -> Result<T, BenchError>,
+    ) -> Result<Option<T>, BenchError> {
         loop {
             let Next::Frame(frame) = frame::next(&self.inbox[self.at..], FRAME_BODY_BYTES_MAX)? else {
-                self.read_more()?;
-                continue;
+                match self.read_more()? {
+                    true => continue,
+                    false => return Ok(None),
+                }
             };
             self.at += frame.frame_bytes;
             refuse_ends(&frame)?;
             if frame.kind != Kind::Ping {
-                return take(&frame);
+                return take(&frame).map(Some);
             }
             let Ping { echo } = decoded(&frame, "keep-alive")?;
             self.send(&Pong { echo })?;
         }
     }
 
-    fn read_more(&mut self) -> Result<(), BenchError> {
+    /// Reads what there is; false when nothing came in time.
+    fn read_more(&mut self) -> Result<bool, BenchError> {
         self.inbox.drain(..self.at);
         self.at = 0;
         let len = self.inbox.len();
@@ -97,11 +122,8 @@ impl Dialled {
         self.inbox.truncate(len + *got.as_ref().unwrap_or(&0));
         match got {
             Ok(0) => Err(BenchError::Closed { addr: self.addr.clone(), in_flight: 1 }),
-            Ok(_) => Ok(()),
-            Err(source) if source.kind() == ErrorKind::WouldBlock => {
-                let source = io::Error::new(ErrorKind::TimedOut, "no answer in time");
-                Err(broken(&self.addr, 1, source))
-            }
+            Ok(_) => Ok(true),
+            Err(source) if source.kind() == ErrorKind::WouldBlock => Ok(false),
             Err(source) => Err(broken(&self.addr, 1, source)),
         }
     }
@@ -122,6 +144,15 @@ impl Dialled {
 /// A connection that broke.
 pub(crate) fn broken(addr: &str, in_flight: usize, source: io::Error) -> BenchError {
     BenchError::Broken { addr: addr.to_owned(), in_flight, source }
+}
+
+/// The answer to a request, unless it is refused.
+fn answered<A: Message>(frame: &Frame<'_>, request: &'static str) -> Result<A, BenchError> {
+    if frame.kind == Kind::Refused {
+        let Refused { refusal } = decoded(frame, request)?;
+        return Err(BenchError::Refused { request, refusal });
+    }
+    decoded(frame, request)
 }
 
 /// The message of a frame that must be of its kind.

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use wire::batch::BatchError;
+use wire::config::Class;
 use wire::entry::EntryError;
 use wire::frame::{FrameError, Kind};
 use wire::names::NameError;
@@ -11,6 +12,8 @@ use wire::reason::Reason;
 use wire::refusal::Refusal;
 
 use crate::report::LoadReport;
+use crate::soak::SoakReport;
+use crate::verify::VerifyReport;
 
 /// Why a measurement failed.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +31,26 @@ pub enum BenchError {
     /// A bucket or a key that is none.
     #[error(transparent)]
     Name(#[from] NameError),
+    /// A bucket whose streams are of another class.
+    #[error("the streams of bucket {bucket} are {found}, not {class}: name another bucket, or say --class {found}")]
+    BucketClass {
+        /// Which bucket.
+        bucket: String,
+        /// What its streams start from.
+        found: Class,
+        /// What was wanted.
+        class: Class,
+    },
+    /// An operation of the store that a floor is measured on.
+    #[error("{action} in the store: {why}")]
+    Store {
+        /// What was being done.
+        action: &'static str,
+        /// What the store says.
+        why: String,
+        /// What its error comes down to.
+        reason: Reason,
+    },
     /// Records that fit in no batch.
     #[error(transparent)]
     Batch(#[from] BatchError),
@@ -113,6 +136,52 @@ pub enum BenchError {
         /// What was measured.
         report: Box<LoadReport>,
     },
+    /// Answers or records are not what they must be.
+    #[error("{faults} faults, the first: {first}")]
+    Faults {
+        /// How many.
+        faults: u64,
+        /// The first one.
+        first: String,
+    },
+    /// A soak does not pass; the report tells what was seen all the same.
+    #[error("the soak does not pass: {why}")]
+    Soak {
+        /// What grew, or is not what was acked.
+        why: String,
+        /// What was seen.
+        report: Box<SoakReport>,
+    },
+    /// A star did not keep what it acked; the report tells what was found.
+    #[error("a promise is broken: {first}")]
+    Unkept {
+        /// The first fault and its stream.
+        first: String,
+        /// What was found.
+        report: Box<VerifyReport>,
+    },
+    /// A check that came past no record, and so proves nothing; the report tells what was refused.
+    #[error("nothing was checked: no stream of the journal has a record that is acked or was read")]
+    Unchecked {
+        /// What was seen.
+        report: Box<VerifyReport>,
+    },
+    /// Another server says what is not understood.
+    #[error("{what} is not understood: {text}")]
+    Peer {
+        /// What was waited for.
+        what: &'static str,
+        /// What came.
+        text: String,
+    },
+    /// A star of this host can't be run.
+    #[error("{} can't be run: {why}", program.display())]
+    Star {
+        /// What was started.
+        program: PathBuf,
+        /// Why.
+        why: String,
+    },
     /// A subscriber got records out of order, twice or not at all.
     #[error("the subscriber got record {found} where {expected} was due")]
     Seam {
@@ -164,18 +233,29 @@ impl BenchError {
         match self {
             Self::Option { .. } | Self::Name(_) => Reason::Invalid,
             Self::Batch(error) => error.reason(),
+            Self::BucketClass { .. } => Reason::AlreadyExists,
+            Self::Store { reason, .. } => *reason,
             Self::Refused { refusal, .. } | Self::Ended { refusal, .. } => refusal.reason,
             Self::Connect { .. }
             | Self::Broken { .. }
             | Self::Closed { .. }
             | Self::GoAway { .. }
             | Self::Unanswered { .. } => Reason::Unavailable,
-            Self::Pin { .. } | Self::System { .. } | Self::File { .. } | Self::Echo { .. } => {
-                Reason::FailedPrecondition
-            }
-            Self::Frame(_) | Self::Entry(_) | Self::Unexpected { .. } | Self::Violations { .. } | Self::Seam { .. } => {
-                Reason::Internal
-            }
+            Self::Pin { .. }
+            | Self::System { .. }
+            | Self::File { .. }
+            | Self::Echo { .. }
+            | Self::Star { .. }
+            | Self::Unchecked { .. } => Reason::FailedPrecondition,
+            Self::Frame(_)
+            | Self::Entry(_)
+            | Self::Unexpected { .. }
+            | Self::Violations { .. }
+            | Self::Faults { .. }
+            | Self::Soak { .. }
+            | Self::Unkept { .. }
+            | Self::Peer { .. }
+            | Self::Seam { .. } => Reason::Internal,
         }
     }
 

@@ -31,6 +31,17 @@ impl Latencies {
         }
     }
 
+    /// None yet, with two digits: a twentieth of the memory.
+    ///
+    /// # Panics
+    /// Never, as [`Latencies::new`].
+    pub(crate) fn coarse() -> Self {
+        match Histogram::new_with_bounds(LATENCY_NS_MIN, LATENCY_NS_MAX, 2) {
+            Ok(histogram) => Self(histogram),
+            Err(error) => unreachable!("{error}"),
+        }
+    }
+
     /// Adds one, in nanoseconds.
     #[inline]
     pub(crate) fn record(&mut self, ns: u64) {
@@ -52,6 +63,18 @@ impl Latencies {
         self.0.len()
     }
 
+    /// What they are kept in.
+    pub(crate) const fn histogram(&self) -> &Histogram<u64> {
+        &self.0
+    }
+
+    /// Points of their distribution, as far as samples carry it: quantiles and microseconds.
+    pub(crate) fn distribution(&self) -> Vec<(f64, f64)> {
+        let quantiles = (0..=60).map(|step| 1.0 - 10_f64.powf(-f64::from(step) / 10.0));
+        let carried = quantiles.filter(|quantile| as_f64(self.samples()) * (1.0 - quantile) >= 1.0);
+        carried.map(|quantile| (quantile, as_f64(self.0.value_at_quantile(quantile)) / 1e3)).collect()
+    }
+
     /// Their quantiles.
     pub(crate) fn quantiles(&self) -> Quantiles {
         let us = |ns: u64| as_f64(ns) / 1e3;
@@ -66,6 +89,7 @@ impl Latencies {
             p90: at(0.9),
             p99: at(0.99),
             p99_9: at(0.999),
+            p99_99: at(0.999_9),
             max: (self.samples() > 0).then(|| us(self.0.max())),
         }
     }
@@ -84,18 +108,20 @@ pub struct Quantiles {
     pub p99: Option<f64>,
     /// 999 in 1 000.
     pub p99_9: Option<f64>,
+    /// 9 999 in 10 000.
+    pub p99_99: Option<f64>,
     /// The longest.
     pub max: Option<f64>,
 }
 
 impl Quantiles {
     /// The heads of the columns that its `Display` prints.
-    pub(crate) const HEADS: &str = "       p50       p90       p99     p99.9       max";
+    pub(crate) const HEADS: &str = "       p50       p90       p99     p99.9    p99.99       max";
 }
 
 impl fmt::Display for Quantiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for value in [self.p50, self.p90, self.p99, self.p99_9, self.max] {
+        for value in [self.p50, self.p90, self.p99, self.p99_9, self.p99_99, self.max] {
             match value {
                 Some(us) if us < 1e5 => write!(f, "{us:10.1}")?,
                 Some(us) => write!(f, "{us:10.0}")?,

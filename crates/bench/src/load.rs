@@ -3,8 +3,9 @@
 mod flights;
 mod lane;
 mod one_shots;
-mod schedule;
+pub(crate) mod peers;
 mod sessions;
+mod slices;
 mod tally;
 mod worker;
 
@@ -12,15 +13,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use wire::names::{Address, BucketName, NameError};
-
-use crate::batch::EncodedBatch;
+use crate::arrivals::Arrivals;
+use crate::batch::Batches;
 use crate::cpu::ThreadTime;
 use crate::error::BenchError;
+use crate::peer::Peer;
+use crate::places::Places;
 use crate::progress::{OnProgress, Progress, RateMeter, Step, as_f64};
+use crate::shape::Spread;
 
 #[cfg(test)]
 pub(crate) use flights::Sent;
+pub(crate) use slices::Slice;
+use slices::{Gathered, SLICE_NS, Slices};
 pub(crate) use tally::Tally;
 
 /// How long the last answers are waited for, if a load says nothing else.
@@ -35,10 +40,12 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 pub(crate) enum Pace {
     /// The next one when an answer frees its place in the window.
     Closed,
-    /// At a constant rate of all threads together.
-    Constant {
+    /// At a rate of all threads together, whatever comes back.
+    Open {
         /// Appends a second.
         per_s: f64,
+        /// How they are spread.
+        arrivals: Arrivals,
     },
     /// One to each stream, outside of any session, within the window.
     EachOnce,
@@ -48,12 +55,18 @@ pub(crate) enum Pace {
 #[derive(Debug)]
 pub(crate) struct Load {
     pub(crate) addr: String,
-    pub(crate) bucket: String,
-    pub(crate) key_prefix: String,
-    pub(crate) streams: u32,
+    /// Another server than nova.
+    pub(crate) peer: Option<Peer>,
+    pub(crate) places: Places,
     pub(crate) connections: u16,
     pub(crate) window: u32,
-    pub(crate) batch: EncodedBatch,
+    pub(crate) batches: Batches,
+    /// How the appends of a connection are shared out over its streams.
+    pub(crate) spread: Spread,
+    /// Whether each append of a session says which sequence number it must get.
+    pub(crate) is_conditional: bool,
+    /// What is drawn at random is drawn from.
+    pub(crate) seed: u64,
     pub(crate) pace: Pace,
     pub(crate) warm_up: Duration,
     pub(crate) duration: Duration,
@@ -61,26 +74,24 @@ pub(crate) struct Load {
     pub(crate) cpus: Vec<usize>,
     /// How long the last answers are waited for.
     pub(crate) drain_max: Duration,
+    /// Ends the load at once, what is in flight unanswered, when somebody sets it.
+    pub(crate) is_over: AtomicBool,
 }
 
 impl Load {
-    /// Where stream `index` is.
-    fn address(&self, index: u32) -> Result<Address, NameError> {
-        Address::new(&self.bucket, &format!("{}-{index:07}", self.key_prefix))
-    }
-
-    /// Checks the names, so that none fails later.
-    pub(crate) fn check_names(&self) -> Result<(), NameError> {
-        BucketName::new(&self.bucket)?;
-        self.address(u32::MAX).map(|_| ())
-    }
-
-    /// How many sessions there are: one a stream, and at least one a connection.
+    /// How many sessions there are: one an active stream, and at least one a connection.
     pub(crate) fn sessions(&self) -> u32 {
         match self.pace {
             Pace::EachOnce => 0,
-            Pace::Closed | Pace::Constant { .. } => self.streams.max(self.connections.into()),
+            _ if self.peer.is_some() => 0,
+            Pace::Closed | Pace::Open { .. } => self.places.active().max(self.connections.into()),
         }
+    }
+
+    /// An empty tally of this load.
+    fn tally(&self) -> Tally {
+        let is_open_loop = matches!(self.pace, Pace::Open { .. });
+        if self.places.buckets() > 1 { Tally::by_class(is_open_loop) } else { Tally::new(is_open_loop) }
     }
 }
 
@@ -123,6 +134,7 @@ struct Shared {
     start_ns: AtomicU64,
     /// Of each thread: sessions opened, and once it runs, acks.
     answers: Vec<AtomicU64>,
+    slices: Slices,
 }
 
 impl Shared {
@@ -133,6 +145,7 @@ impl Shared {
             has_failed: AtomicBool::new(false),
             start_ns: AtomicU64::new(0),
             answers: (0..threads).map(|_| AtomicU64::new(0)).collect(),
+            slices: Slices::new(threads),
         }
     }
 
@@ -141,7 +154,7 @@ impl Shared {
         let measured_ns = start_ns + nanoseconds(load.warm_up);
         let end_ns = match load.pace {
             Pace::EachOnce => u64::MAX,
-            Pace::Closed | Pace::Constant { .. } => measured_ns + nanoseconds(load.duration),
+            Pace::Closed | Pace::Open { .. } => measured_ns + nanoseconds(load.duration),
         };
         (start_ns > 0).then_some(Span { start_ns, measured_ns, end_ns })
     }
@@ -195,8 +208,11 @@ pub(crate) struct Outcome {
     pub(crate) unsent: u64,
 }
 
+/// Gets each second of a run once it is over, on the thread that called it.
+pub(crate) type OnSlice<'a> = &'a mut dyn FnMut(&Slice);
+
 /// Runs a load to its end.
-pub(crate) fn run(load: &Load, on_progress: OnProgress<'_>) -> Result<Outcome, BenchError> {
+pub(crate) fn run(load: &Load, on_progress: OnProgress<'_>, on_slice: OnSlice<'_>) -> Result<Outcome, BenchError> {
     let shared = Shared::new(load.threads);
     let results = thread::scope(|scope| {
         let workers: Vec<_> = (0..load.threads)
@@ -205,7 +221,7 @@ pub(crate) fn run(load: &Load, on_progress: OnProgress<'_>) -> Result<Outcome, B
                 scope.spawn(move || shared.note(worker::run(load, shared, index)))
             })
             .collect();
-        watch(load, &shared, on_progress, &|| workers.iter().all(thread::ScopedJoinHandle::is_finished));
+        watch(load, &shared, (on_progress, on_slice), &|| workers.iter().all(thread::ScopedJoinHandle::is_finished));
         let joined = workers.into_iter().map(|worker| worker.join());
         let results = joined.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         results.collect::<Vec<_>>()
@@ -222,12 +238,12 @@ fn first_error_or_all(results: Vec<Result<Option<Done>, BenchError>>) -> Result<
 }
 
 fn outcome(load: &Load, shared: &Shared, done: &[Done]) -> Outcome {
-    let mut tally = Tally::new(false);
+    let mut tally = load.tally();
     done.iter().for_each(|done| tally.merge(&done.tally));
     let start_ns = shared.start_ns.load(Ordering::Acquire);
     let measured = match load.pace {
         Pace::EachOnce => Duration::from_nanos(tally.last_ack_ns.saturating_sub(start_ns)),
-        Pace::Closed | Pace::Constant { .. } => load.duration,
+        Pace::Closed | Pace::Open { .. } => load.duration,
     };
     Outcome {
         tally,
@@ -240,12 +256,29 @@ fn outcome(load: &Load, shared: &Shared, done: &[Done]) -> Outcome {
 }
 
 /// Starts the load once all threads are ready, and tells how it goes until all have ended.
-fn watch(load: &Load, shared: &Shared, on_progress: OnProgress<'_>, is_over: &dyn Fn() -> bool) {
+fn watch(
+    load: &Load,
+    shared: &Shared,
+    (on_progress, on_slice): (OnProgress<'_>, OnSlice<'_>),
+    is_over: &dyn Fn() -> bool,
+) {
     let threads = usize::from(load.threads);
     let mut meter = RateMeter::default();
     let mut due = PROGRESS_EVERY;
-    while !is_over() {
+    let mut gathered = Gathered::default();
+    loop {
+        let is_over = is_over();
+        shared.slices.gather(&mut gathered);
+        while let Some(slice) = gathered.next(threads, is_over) {
+            on_slice(&slice);
+        }
+        if is_over {
+            return;
+        }
         thread::sleep(LOOK_EVERY);
+        if load.is_over.load(Ordering::Relaxed) {
+            shared.has_failed.store(true, Ordering::Relaxed);
+        }
         let now = Duration::from_nanos(shared.clock.now_ns());
         let is_waiting = shared.start_ns.load(Ordering::Relaxed) == 0;
         if is_waiting && shared.ready.load(Ordering::Acquire) == threads {
@@ -271,7 +304,7 @@ fn progress(load: &Load, shared: &Shared, now: Duration, meter: &mut RateMeter) 
     let of = |part: f64, whole: f64| (whole > 0.0).then(|| (100.0 * part / whole).min(100.0));
     let percent = match (step, shared.span(load)) {
         (Step::Opening, _) | (_, None) => of(as_f64(answers), f64::from(load.sessions())),
-        (_, Some(_)) if load.pace == Pace::EachOnce => of(as_f64(answers), f64::from(load.streams)),
+        (_, Some(_)) if load.pace == Pace::EachOnce => of(as_f64(answers), f64::from(load.places.streams())),
         (_, Some(span)) => {
             let whole = as_f64(span.end_ns - span.start_ns);
             of(as_f64(now_ns.saturating_sub(span.start_ns)), whole)

@@ -101,7 +101,7 @@ pub fn run(options: &NetOptions, on_progress: OnProgress<'_>) -> Result<LoadRepo
     }
     .load()?;
     let made = Made::here(None);
-    let outcome = load::run(&load, on_progress);
+    let outcome = load::run(&load, on_progress, &mut |_| ());
     echo.stop()?;
     let outcome = outcome?;
     let report = LoadReport::new(made, Settings::Net(settings), append::shape(&load), &outcome);

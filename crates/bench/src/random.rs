@@ -16,7 +16,7 @@ pub(crate) fn unique_number() -> Result<u64, BenchError> {
 }
 
 /// Pseudo-random numbers by a fixed rule (SplitMix64, Steele and others 2014): the same on every host.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -30,6 +30,17 @@ impl Random {
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `bound`, or 0 when that is 0; even enough for loads.
+    pub(crate) const fn below(&mut self, bound: u64) -> u64 {
+        if bound == 0 { 0 } else { self.next() % bound }
+    }
+
+    /// A number above 0 and at most 1.
+    pub(crate) fn unit(&mut self) -> f64 {
+        const BITS: u64 = 53;
+        (crate::progress::as_f64(self.next() >> (64 - BITS)) + 1.0) / crate::progress::as_f64(1 << BITS)
     }
 
     /// Fills with letters, digits, `-` and `_`.

@@ -7,13 +7,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Serialize, Serializer};
 use tuning::host::HostFacts;
+use wire::config::Class;
 
 use crate::append::AppendOptions;
 use crate::floors::Floors;
 use crate::latency::Quantiles;
 use crate::load::{Outcome, ThreadUse};
 use crate::net::NetOptions;
+use crate::peer::PeerOptions;
 use crate::progress::as_f64;
+use crate::server::ServerFacts;
 
 /// Above this share of a core a thread of the generator may be what limits the rate.
 const BUSY_PERCENT_MAX: f64 = 80.0;
@@ -26,6 +29,8 @@ pub enum Settings {
     Append(AppendOptions),
     /// Appends to the echo.
     Net(NetOptions),
+    /// Appends to another server.
+    Peer(PeerOptions),
 }
 
 /// What a load measurement found.
@@ -48,6 +53,9 @@ pub struct LoadReport {
     pub bytes_per_s: f64,
     /// From when an append was due to its ack, in microseconds.
     pub latency_us: Quantiles,
+    /// The same of each class, when there are several.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub latency_us_by_class: BTreeMap<&'static str, Quantiles>,
     /// What the open loop has to say; absent in a closed loop.
     pub open_loop: Option<OpenLoop>,
     /// What made the appends durable; absent when none was acked.
@@ -58,6 +66,13 @@ pub struct LoadReport {
     pub in_flight_max: u64,
     /// How long connecting and opening took, in seconds.
     pub opening_seconds: f64,
+    /// Points of the distribution of the latency: quantiles and microseconds.
+    pub distribution: Vec<(f64, f64)>,
+    /// Each second from the start of the load on, warm-up and the wait for the last answers too.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub timeline: Vec<Second>,
+    /// The server and what it counted meanwhile; absent when it was not asked.
+    pub server: Option<ServerFacts>,
     /// What the generator took itself.
     pub generator: GeneratorUse,
     /// What the host allows, measured right before.
@@ -73,6 +88,8 @@ pub struct Made {
     pub started_at_ms: u64,
     /// The version that measured.
     pub version: &'static str,
+    /// The commit that it was built from, when the build said so in NOVA_GIT.
+    pub git: Option<&'static str>,
     /// The machine that measured.
     pub host: HostFacts,
 }
@@ -86,7 +103,12 @@ impl Made {
         if directory.is_none() {
             host.disk = None;
         }
-        Self { started_at_ms: u64::try_from(ms).unwrap_or(u64::MAX), version: env!("CARGO_PKG_VERSION"), host }
+        Self {
+            started_at_ms: u64::try_from(ms).unwrap_or(u64::MAX),
+            version: env!("CARGO_PKG_VERSION"),
+            git: option_env!("NOVA_GIT"),
+            host,
+        }
     }
 }
 
@@ -104,6 +126,29 @@ impl fmt::Display for Made {
     }
 }
 
+/// A second of a run, as it is told.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Second {
+    /// Seconds since the load began.
+    pub at_s: u64,
+    /// Acks that came in it.
+    pub acks: u64,
+    /// Refusals that came in it.
+    pub refusals: u64,
+    /// Sends in it that were late.
+    pub late_sends: u64,
+    /// Longest time that a send came after its due time, in microseconds.
+    pub lag_us_max: f64,
+    /// Median latency, in microseconds; absent, as the others, where samples are too few.
+    pub p50_us: Option<f64>,
+    /// 99 in 100.
+    pub p99_us: Option<f64>,
+    /// 999 in 1 000.
+    pub p99_9_us: Option<f64>,
+    /// The longest.
+    pub max_us: Option<f64>,
+}
+
 /// How well an open loop kept its rate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OpenLoop {
@@ -115,6 +160,10 @@ pub struct OpenLoop {
     pub late_sends: u64,
     /// Longest time that an append was sent after it was due, in microseconds.
     pub lag_us_max: f64,
+    /// Of the late sends, those that no window held up: the generator itself was behind.
+    pub late_by_itself: u64,
+    /// Longest time that the generator itself was behind, in microseconds.
+    pub own_lag_us_max: f64,
     /// Appends that were due and never sent.
     pub unsent: u64,
 }
@@ -180,6 +229,8 @@ impl LoadReport {
             service_us: tally.service.quantiles(),
             late_sends: tally.late_sends,
             lag_us_max: as_f64(tally.lag_ns_max) / 1e3,
+            late_by_itself: tally.late_by_itself,
+            own_lag_us_max: as_f64(tally.own_lag_ns_max) / 1e3,
             unsent: outcome.unsent,
         });
         let class = tally.class.map(|class| if tally.is_class_mixed { "mixed" } else { class.word() });
@@ -193,17 +244,28 @@ impl LoadReport {
             records_per_s: per_s(tally.acks * u64::from(shape.records_per_batch)),
             bytes_per_s: per_s(tally.acks * shape.content_bytes),
             latency_us: tally.latency.quantiles(),
+            latency_us_by_class: tally.by_class.iter().map(|(class, of)| (class.word(), of.quantiles())).collect(),
             open_loop,
             class,
             refusals: tally.refusals.clone(),
             in_flight_max: outcome.in_flight_max as u64,
             opening_seconds: outcome.opening.as_secs_f64(),
+            distribution: tally.latency.distribution(),
+            timeline: Vec::new(),
+            server: None,
             generator,
             floors: None,
             warnings: Vec::new(),
         };
         report.warnings = report.warnings_of(shape);
         report
+    }
+
+    /// Whether the generator, rather than the server, may have kept the rate down or the latency up.
+    #[must_use]
+    pub fn is_generator_the_limit(&self) -> bool {
+        let late = self.open_loop.as_ref().map_or(0, |open_loop| open_loop.late_by_itself);
+        self.generator.warning().is_some() || late * 100 > self.latency_us.samples
     }
 
     fn warnings_of(&self, shape: Shape) -> Vec<String> {
@@ -220,6 +282,13 @@ impl LoadReport {
                 "{unsent} appends that were due were never sent: {rate:.0} a second is more than the windows allow"
             ));
         }
+        if let Some(open_loop) = self.open_loop.as_ref().filter(|open_loop| open_loop.late_by_itself > 0) {
+            let (late, lag) = (open_loop.late_by_itself, open_loop.own_lag_us_max);
+            warnings.push(format!(
+                "{late} appends were sent over 1 ms late with room in their windows, the worst by {lag:.0} µs: there the \
+                 generator was the limit, not the server"
+            ));
+        }
         let refused: u64 = self.refusals.values().sum();
         if refused > 0 {
             warnings.push(format!("{refused} appends were refused and are in no other number"));
@@ -234,6 +303,7 @@ impl fmt::Display for LoadReport {
         match &self.settings {
             Settings::Append(options) => writeln!(f, "append     {options}")?,
             Settings::Net(options) => writeln!(f, "net        {options}")?,
+            Settings::Peer(options) => writeln!(f, "peer       {options}")?,
         }
         let (seconds, opening) = (self.seconds, self.opening_seconds);
         writeln!(f, "measured   {seconds:.1} s, after {opening:.2} s of connecting and opening")?;
@@ -246,6 +316,9 @@ impl fmt::Display for LoadReport {
         )?;
         writeln!(f, "\nµs          {}", Quantiles::HEADS)?;
         writeln!(f, "ack         {}", self.latency_us)?;
+        for (class, latency_us) in &self.latency_us_by_class {
+            writeln!(f, "  {class:10}{latency_us}")?;
+        }
         if let Some(open_loop) = &self.open_loop {
             writeln!(f, "service     {}", open_loop.service_us)?;
             let (late, lag) = (open_loop.late_sends, open_loop.lag_us_max);
@@ -300,6 +373,11 @@ impl fmt::Display for Size {
 /// A duration as a number of seconds.
 pub(crate) fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(time.as_secs_f64())
+}
+
+/// A class as the word that users write.
+pub(crate) fn word<S: Serializer>(class: &Class, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(class.word())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use wire::batch::{BatchBuilder, VerifiedBatch};
+use wire::config::Class;
 use wire::entry::Entry;
 use wire::frame::{self, Frame, FrameError, Kind};
 use wire::hot::{AppendHead, RecordsHead, walk_acks};
@@ -21,7 +22,7 @@ use crate::latency::{Latencies, Quantiles};
 use crate::load::Clock;
 use crate::progress::{OnProgress, Progress, RateMeter, Step, as_f64};
 use crate::random::{Random, unique_number};
-use crate::report::{Made, seconds};
+use crate::report::{Made, seconds, word};
 
 /// The send time stands in the first bytes of a body.
 const STAMP_BYTES: usize = 8;
@@ -37,7 +38,10 @@ pub struct SubscribeOptions {
     pub addr: String,
     /// The bucket of the stream.
     pub bucket: String,
-    /// Whether to make the bucket, express and with create on append, when it is not there.
+    /// The class that the bucket's streams start from.
+    #[serde(serialize_with = "word")]
+    pub class: Class,
+    /// Whether to make the bucket, with create on append, when it is not there.
     pub create: bool,
     /// The stream's key; a number that no other run has follows.
     pub key_prefix: String,
@@ -60,6 +64,7 @@ impl Default for SubscribeOptions {
         Self {
             addr: "127.0.0.1:7781".to_owned(),
             bucket: "bench".to_owned(),
+            class: Class::Express,
             create: false,
             key_prefix: "bench-live".to_owned(),
             record_bytes: 256,
@@ -142,7 +147,7 @@ struct Live {
 pub fn run(options: &SubscribeOptions, on_progress: OnProgress<'_>) -> Result<SubscribeReport, BenchError> {
     options.check()?;
     if options.create {
-        ensure_bucket(&options.addr, &options.bucket)?;
+        ensure_bucket(&options.addr, &options.bucket, options.class)?;
     }
     let number = unique_number()?;
     let address = Address::new(&options.bucket, &format!("{}-{number:016x}", options.key_prefix))?;

@@ -1,9 +1,10 @@
 //! Does the generator speak the protocol, and does it see a server that breaks a promise?
 
-mod scripted;
+pub(crate) mod scripted;
 
 use std::time::Duration;
 
+use wire::config::Class;
 use wire::reason::Reason;
 
 use crate::append::{self, AppendOptions};
@@ -29,7 +30,7 @@ fn options(server: &Scripted) -> AppendOptions {
 }
 
 fn run(options: &AppendOptions) -> Result<LoadReport, BenchError> {
-    append::run(options, &mut |_| ())
+    append::run(options, None, &mut |_| ())
 }
 
 fn run_against(fault: Fault) -> Result<LoadReport, BenchError> {
@@ -126,7 +127,7 @@ fn appends_that_get_no_answer_fail_the_run() {
     let server = Scripted::start(Fault::Silence(30), WINDOW);
     let mut load = options(&server).load().unwrap();
     load.drain_max = Duration::from_millis(100);
-    let error = load::run(&load, &mut |_| ()).unwrap_err();
+    let error = load::run(&load, &mut |_| (), &mut |_| ()).unwrap_err();
     assert!(matches!(error, BenchError::Unanswered { appends: 4, .. }), "{error}");
 }
 
@@ -181,7 +182,7 @@ fn progress_comes_about_once_a_second() {
     let server = Scripted::start(Fault::None, WINDOW);
     let long = AppendOptions { duration: Duration::from_millis(1_500), ..options(&server) };
     let mut told = Vec::new();
-    append::run(&long, &mut |progress| told.push(*progress)).unwrap();
+    append::run(&long, None, &mut |progress| told.push(*progress)).unwrap();
     assert_eq!(told.len(), 1);
     assert_eq!(told[0].step, Step::Measuring);
     assert!(told[0].answers > 0 && told[0].answers_per_s > 0.0);
@@ -203,14 +204,18 @@ fn options_out_of_range_are_refused_by_name() {
         ("records_per_batch", AppendOptions { records_per_batch: 3, record_bytes: 400_000, ..base.clone() }),
         ("rate", AppendOptions { rate: Some(0.0), ..base.clone() }),
         ("rate", AppendOptions { rate: Some(1.0), one_shot: true, ..base.clone() }),
+        ("arrivals", AppendOptions { arrivals: crate::arrivals::Arrivals::Poisson, ..base.clone() }),
         ("duration", AppendOptions { duration: Duration::ZERO, ..base.clone() }),
+        ("active_share", AppendOptions { active_share: 0.0, ..base.clone() }),
+        ("active_share", AppendOptions { active_share: 0.5, one_shot: true, ..base.clone() }),
+        ("classes", AppendOptions { classes: vec![Class::Express, Class::Express], ..base.clone() }),
     ];
     for (name, options) in bad {
         let error = run(&options).unwrap_err();
         assert!(error.to_string().starts_with(name), "{name}: {error}");
         assert_eq!(error.reason(), Reason::Invalid);
     }
-    let named = AppendOptions { bucket: "No".to_owned(), ..base };
+    let named = AppendOptions { bucket: Some("No".to_owned()), ..base };
     assert_eq!(run(&named).unwrap_err().reason(), Reason::Invalid);
 }
 

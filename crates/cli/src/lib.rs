@@ -3,4 +3,5 @@
 pub mod nova;
 pub mod novad;
 
+mod surfaces;
 mod usage;

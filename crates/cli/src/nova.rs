@@ -6,12 +6,13 @@ mod bench;
 mod bucket;
 mod failure;
 mod fields;
+mod gateway;
 mod help;
+mod host;
 mod intake;
 mod lines;
 mod progress;
 mod read;
-mod record;
 mod row;
 mod shell;
 mod star;
@@ -84,7 +85,9 @@ fn run(nova: Nova) -> Result<(), Failure> {
     match command {
         Command::Completions(args) => shell::completions(&args, &mut io::stdout().lock()),
         Command::Man(args) => shell::man(&args),
-        Command::Bench(command) => bench::run(command, &global),
+        Command::Bench(command) => bench::run(*command, &global),
+        Command::Gateway(args) => gateway::run(&args, &global),
+        Command::Host(command) => host::run(command, &global),
         command => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.map_err(|error| Failure::Local(format!("a runtime can't be started: {error}")))?;
@@ -109,7 +112,9 @@ async fn talk(command: Command, global: &Global) -> Result<(), Failure> {
         Command::Fence(args) => stream::fence(args, &star).await,
         Command::Token(args) => stream::token(args, &star).await,
         Command::Star => star::show(&star).await,
-        Command::Bench(_) | Command::Completions(_) | Command::Man(_) => Ok(()),
+        Command::Bench(_) | Command::Gateway(_) | Command::Host(_) | Command::Completions(_) | Command::Man(_) => {
+            Ok(())
+        }
     }
 }
 

@@ -5,13 +5,16 @@ mod background;
 mod cluster_id;
 mod greeting;
 mod join;
-mod signals;
+mod rebuild;
+pub(crate) mod signals;
 mod star_id;
 mod store;
+mod waiting;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use crate::surfaces::Bounds;
 use clap::ArgMatches;
 use tracing_subscriber::EnvFilter;
 use tuning::settings::{Loaded, Settings};
@@ -20,6 +23,7 @@ use wire::reason::Reason;
 use crate::usage::{self, Told};
 pub(crate) use args::command;
 use join::Star;
+pub(crate) use store::{StoreFlags, flags as store_flags, open_said as open_store};
 
 /// Why `novad` ends otherwise than by being told to.
 #[derive(Debug)]
@@ -37,6 +41,7 @@ impl Failure {
 /// Serves until it is told to stop, to the exit code of this process.
 #[must_use]
 pub fn main() -> ExitCode {
+    failpoints::watch();
     let outcome = match command().try_get_matches() {
         Ok(matches) => run(&matches),
         Err(error) => return tell(usage::told(&error, "novad")),
@@ -76,16 +81,17 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
         tracing::warn!("{notice}");
     }
     if args::is_check(matches) {
+        join::check(settings, &prepared)?;
         return show(&loaded).map_err(|error| Failure::new(Reason::Internal, error));
     }
     dataplane::abort_on_panic();
-    let star = Star::start(settings, prepared, args::says(matches))?;
+    let bounds = Bounds::take(settings.http, settings.s2).map_err(|error| Failure::new(error.reason(), error))?;
     let signals = signals::Signals::watch().map_err(|error| Failure::new(Reason::Internal, error))?;
-    greeting::greet(star.address(), settings);
+    let star = Star::start(settings, prepared, args::says(matches), bounds, || signals.serves())?;
     signals.wait_for_first();
     tracing::info!(timeout = %settings.drain_timeout_ms, "draining: a second signal ends at once");
     signals.end_at_second();
-    star.drain()?;
+    star.drain(settings.drain_timeout_ms.duration())?;
     tracing::info!("drained");
     Ok(())
 }
@@ -93,10 +99,10 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
 /// Logs go to stderr, what is logged by `NOVA_LOG`.
 fn log() -> Result<(), Failure> {
     let filter = match std::env::var("NOVA_LOG") {
-        Ok(text) if !text.is_empty() => EnvFilter::try_new(&text).map_err(|error| {
+        Ok(text) if !text.is_empty() => EnvFilter::try_new(quietened(&text)).map_err(|error| {
             Failure::new(Reason::Invalid, format!("NOVA_LOG is set to `{text}`, which is no filter: {error}"))
         })?,
-        _ => EnvFilter::new("info,aws_config=error"),
+        _ => EnvFilter::new(quietened("info")),
     };
     tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -104,6 +110,11 @@ fn log() -> Result<(), Failure> {
         .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
         .init();
     Ok(())
+}
+
+/// A filter that leaves out what the SDK says of each place where it finds no credentials: the error says where it looked.
+fn quietened(filter: &str) -> String {
+    if filter.contains("aws_") { filter.to_owned() } else { format!("{filter},aws_config=error") }
 }
 
 /// Every setting, its value and where it came from.
@@ -115,5 +126,5 @@ fn show(loaded: &Loaded) -> io::Result<()> {
         let origin = loaded.origin(setting);
         writeln!(out, "{:width$}  {value}  ({origin})", setting.name)?;
     }
-    writeln!(out, "the settings hold together and this host can serve them")
+    writeln!(out, "the settings hold together, this host can serve them, and the store is there")
 }

@@ -4,6 +4,7 @@ use std::future::Future;
 
 use futures_core::Stream;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
+use http::Method;
 use wire::bucket::{Bucket, BucketPatch, BucketSpec};
 use wire::config::ConfigPatch;
 use wire::limits::LIST_PAGE_MAX;
@@ -16,6 +17,7 @@ use wire::names::{Address, BucketName};
 
 use crate::client::{Again, Client};
 use crate::error::Result;
+use crate::http::wire_only;
 
 /// Buckets.
 impl Client {
@@ -40,6 +42,9 @@ impl Client {
     /// # Errors
     /// `already_exists`; `invalid` when the defaults contradict each other.
     pub async fn create_bucket(&self, spec: BucketSpec) -> Result<Bucket> {
+        if let Some(http) = self.http() {
+            return http.make_bucket(Method::POST, Again::Never, &spec).await;
+        }
         let answer: BucketAnswer = self.ask(&BucketCreate { spec }, Again::Never).await?;
         Ok(answer.bucket)
     }
@@ -49,6 +54,9 @@ impl Client {
     /// # Errors
     /// `invalid` when the defaults contradict each other.
     pub async fn ensure_bucket(&self, spec: BucketSpec) -> Result<Bucket> {
+        if let Some(http) = self.http() {
+            return http.make_bucket(Method::PUT, Again::Idempotent, &spec).await;
+        }
         let answer: BucketAnswer = self.ask(&BucketEnsure { spec }, Again::Idempotent).await?;
         Ok(answer.bucket)
     }
@@ -58,6 +66,9 @@ impl Client {
     /// # Errors
     /// `not_found`; `invalid` when the merged defaults contradict each other.
     pub async fn update_bucket(&self, name: &BucketName, patch: BucketPatch) -> Result<Bucket> {
+        if let Some(http) = self.http() {
+            return http.update_bucket(name, patch).await;
+        }
         let request = BucketUpdate { name: name.clone(), patch };
         let answer: BucketAnswer = self.ask(&request, Again::Never).await?;
         Ok(answer.bucket)
@@ -68,6 +79,9 @@ impl Client {
     /// # Errors
     /// `not_found`.
     pub async fn get_bucket(&self, name: &BucketName) -> Result<Bucket> {
+        if let Some(http) = self.http() {
+            return http.get_bucket(name).await;
+        }
         let answer: BucketAnswer = self.ask(&BucketGet { name: name.clone() }, Again::Asks).await?;
         Ok(answer.bucket)
     }
@@ -77,6 +91,9 @@ impl Client {
     /// # Errors
     /// `not_found`, `bucket_not_empty`.
     pub async fn delete_bucket(&self, name: &BucketName) -> Result<()> {
+        if let Some(http) = self.http() {
+            return http.delete_bucket(name).await;
+        }
         let Done {} = self.ask(&BucketDelete { name: name.clone() }, Again::Never).await?;
         Ok(())
     }
@@ -87,6 +104,9 @@ impl Client {
     /// # Errors
     /// Those of reaching a star.
     pub async fn list_buckets(&self, after: &str, limit: u32) -> Result<BucketPage> {
+        if let Some(http) = self.http() {
+            return http.list_buckets(after, limit).await;
+        }
         self.ask(&BucketList { after: after.to_owned(), limit }, Again::Asks).await
     }
 
@@ -124,6 +144,9 @@ impl Client {
     /// `already_exists`; `not_found` when the bucket is not there; `invalid` when the merged configuration contradicts
     /// itself; `failed_precondition` for a class that the star can't write.
     pub async fn create_stream(&self, address: &Address, config: ConfigPatch) -> Result<StreamInfo> {
+        if let Some(http) = self.http() {
+            return http.create_stream(address, config).await;
+        }
         let request = StreamCreate { address: address.clone(), config };
         let answer: StreamAnswer = self.ask(&request, Again::Never).await?;
         Ok(answer.stream)
@@ -134,6 +157,9 @@ impl Client {
     /// # Errors
     /// `not_found`.
     pub async fn get_stream(&self, address: &Address) -> Result<StreamInfo> {
+        if let Some(http) = self.http() {
+            return http.get_stream(address).await;
+        }
         let request = StreamGet { address: address.clone() };
         let answer: StreamAnswer = self.ask(&request, Again::Asks).await?;
         Ok(answer.stream)
@@ -156,6 +182,9 @@ impl Client {
     /// `not_found`; `invalid` when the merged configuration contradicts itself; `failed_precondition` for a class that
     /// the star can't write, before anything changes.
     pub async fn reconfigure_stream(&self, address: &Address, config: ConfigPatch) -> Result<StreamInfo> {
+        if let Some(http) = self.http() {
+            return http.reconfigure_stream(address, config).await;
+        }
         let request = StreamReconfigure { address: address.clone(), config };
         let answer: StreamAnswer = self.ask(&request, Again::Never).await?;
         Ok(answer.stream)
@@ -166,6 +195,9 @@ impl Client {
     /// # Errors
     /// Those of reaching a star.
     pub async fn delete_stream(&self, address: &Address) -> Result<()> {
+        if let Some(http) = self.http() {
+            return http.delete_stream(address).await;
+        }
         let Done {} = self.ask(&StreamDelete { address: address.clone() }, Again::Never).await?;
         Ok(())
     }
@@ -176,6 +208,9 @@ impl Client {
     /// # Errors
     /// `not_found` when the bucket is not there.
     pub async fn list_streams(&self, bucket: &BucketName, after: &[u8], limit: u32) -> Result<StreamPage> {
+        if let Some(http) = self.http() {
+            return http.list_streams(bucket, after, limit).await;
+        }
         let request = StreamList { bucket: bucket.clone(), after: after.to_vec(), limit };
         self.ask(&request, Again::Asks).await
     }
@@ -196,8 +231,11 @@ impl Client {
     /// What the star that answers first is, and what it counts.
     ///
     /// # Errors
-    /// Those of reaching a star.
+    /// Those of reaching a star; `wire_only` over HTTP.
     pub async fn star(&self) -> Result<StarAnswer> {
+        if self.http().is_some() {
+            return Err(wire_only("what a star counts"));
+        }
         self.ask(&StarGet {}, Again::Asks).await
     }
 }

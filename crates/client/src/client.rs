@@ -13,8 +13,10 @@ use wire::reason::Reason;
 
 use crate::calls::{Calls, Lost};
 use crate::error::{Error, Result};
+use crate::http::Plane;
+use crate::http::verbs::Http;
 use crate::link::{Inbound, Link, framed};
-use crate::options::{Options, stars};
+use crate::options::{Options, Spoken, stars};
 use crate::search::Search;
 
 /// Shared connections that are remembered before those that went away are forgotten.
@@ -41,6 +43,8 @@ impl fmt::Debug for Client {
 pub(crate) struct Inner {
     pub(crate) options: Options,
     pub(crate) stars: Vec<String>,
+    /// There when the stars are spoken to over HTTP.
+    pub(crate) plane: Option<Arc<Plane>>,
     /// Which of the stars is tried first.
     pub(crate) star_at: AtomicUsize,
     correlation: AtomicU64,
@@ -73,18 +77,28 @@ impl Client {
     /// A client of the stars at these addresses. Connects to nothing yet.
     ///
     /// # Errors
-    /// `invalid` for an address that is none, an unknown scheme, a list of both kinds, and (until the gateway is there)
-    /// for an HTTP address.
+    /// `invalid` for an address that is none, an unknown scheme, a list of both kinds, and for `https://` where this system
+    /// has no roots to trust.
     pub fn new(options: Options) -> Result<Self> {
-        let stars = stars(&options.addrs)?;
+        let (spoken, stars) = stars(&options.addrs)?;
+        let plane = match spoken {
+            Spoken::Wire => None,
+            Spoken::Http => Some(Arc::new(Plane::new(&stars, &options)?)),
+        };
         let inner = Inner {
             options,
             stars,
+            plane,
             star_at: AtomicUsize::new(0),
             correlation: AtomicU64::new(1),
             slots: std::sync::Mutex::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The calls over HTTP, when the stars are spoken to over it.
+    pub(crate) fn http(&self) -> Option<Http<'_>> {
+        self.inner.plane.as_deref().map(|plane| Http { client: self, plane })
     }
 
     /// Sends a request and decodes its one kind of answer.
@@ -156,7 +170,7 @@ impl Client {
 }
 
 /// A request that was sent and not answered as it should be.
-fn outcome_unknown(again: Again, reason: Reason, message: String) -> Error {
+pub(crate) fn outcome_unknown(again: Again, reason: Reason, message: String) -> Error {
     match again {
         Again::Asks => Error::harmless(reason, message),
         Again::Idempotent | Again::Never => Error::ambiguous(reason, message),

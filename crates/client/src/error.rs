@@ -58,6 +58,11 @@ impl Error {
         Self(Arc::new(Failure { refusal, no_side_effect, resent }))
     }
 
+    /// A gateway's refusal, with what it says of the effect.
+    pub(crate) fn told(refusal: Refusal, no_side_effect: bool, resent: bool) -> Self {
+        Self(Arc::new(Failure { refusal, no_side_effect, resent }))
+    }
+
     /// Decided on this side, before anything was sent, or about a call that changes nothing.
     pub(crate) fn harmless(reason: Reason, message: impl Into<String>) -> Self {
         Self(Arc::new(Failure { refusal: Refusal::new(reason, message), no_side_effect: true, resent: false }))
@@ -80,6 +85,12 @@ impl Error {
     #[must_use]
     pub fn reason(&self) -> Reason {
         self.0.refusal.reason
+    }
+
+    /// The refusal itself: reason, sentence and details.
+    #[must_use]
+    pub fn refusal(&self) -> &Refusal {
+        &self.0.refusal
     }
 
     /// What was wrong and with which value, in one sentence, without the reason's word.

@@ -47,6 +47,10 @@
 //! them. Calls that only ask are asked again by themselves within [`Options::request_timeout`]; a call that changes
 //! something is sent at most once, unless sending it twice is the same as once. Pointers to a stream's leader are followed.
 //!
+//! # Over HTTP
+//! A client whose addresses are `http://…` or `https://…` makes the same calls of a gateway's HTTP surface, with the same
+//! types and errors. What needs the wire (producers, [`Client::star`]) is refused at once with `wire_only`.
+//!
 //! # Runtimes
 //! Any tokio runtime with I/O and time enabled, of any flavour. Connections run as tasks on the runtime of the call that
 //! made them.
@@ -55,6 +59,8 @@ mod admin;
 mod calls;
 mod client;
 mod error;
+mod http;
+pub mod json;
 mod link;
 mod options;
 mod page;
@@ -71,10 +77,12 @@ pub use wire::config::{
     BatchPolicy, Class, ConfigError, ConfigPatch, ProducerPolicy, Retention, StreamConfig, Timestamping,
     TimestampingMode,
 };
+pub use wire::entry::Effect;
 pub use wire::ids::{BucketId, ClusterId, Epoch, ParseIdError, Position, SeqNum, StarId, StreamId};
 pub use wire::message::{Appended, BucketPage, Counter, StarAnswer, Start, StreamInfo, StreamPage};
 pub use wire::names::{Address, BucketName, FencingToken, Key, NameError};
 pub use wire::reason::Reason;
+pub use wire::terms::Terms;
 
 pub use client::Client;
 pub use error::{Error, Result};

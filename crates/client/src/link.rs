@@ -15,6 +15,7 @@ use wire::frame::{self, FrameError, HEADER_BYTES, Kind, Next};
 use wire::limits::{FRAME_BODY_BYTES_BEFORE_HELLO_MAX, FRAME_BODY_BYTES_MAX};
 use wire::message::{Hello, Message, Ping, Pong, Refused, Welcome};
 use wire::reason::Reason;
+use wire::refusal::Refusal;
 
 use crate::error::{Error, Result};
 use crate::options::Options;
@@ -48,6 +49,9 @@ pub(crate) enum Broken {
         /// For how long.
         silent_ms: u128,
     },
+    /// The star refuses what it got, and says no more: answers to what it got before may be lost.
+    #[error("the star refuses what it got: {}", .0.message)]
+    Refused(Refusal),
     /// What came makes no sense here.
     #[error("the star broke the protocol: {what}")]
     Protocol {
@@ -100,7 +104,8 @@ pub(crate) struct Link {
     output: Output,
     keepalive: Option<Duration>,
     heard_at: Instant,
-    pinged: bool,
+    /// When it was pinged, if nothing was heard since.
+    pinged_at: Option<Instant>,
     alarm: Pin<Box<Sleep>>,
 }
 
@@ -130,7 +135,7 @@ impl Link {
             output: Output::default(),
             keepalive: None,
             heard_at: Instant::now(),
-            pinged: false,
+            pinged_at: None,
             alarm: Box::pin(sleep_until(by)),
         };
         link.send(framed(0, &Hello { client: options.name.clone() }));
@@ -254,22 +259,25 @@ impl Link {
                     return Err(Broken::Closed);
                 }
                 self.heard_at = Instant::now();
-                self.pinged = false;
+                self.pinged_at = None;
             }
             () = self.alarm.as_mut(), if self.keepalive.is_some() => self.on_alarm()?,
         }
         Ok(())
     }
 
+    /// Pings, or gives the star up that did not answer a ping: a silence alone may have been this process's own, stopped.
     fn on_alarm(&mut self) -> Result<(), Broken> {
-        let silent = self.heard_at.elapsed();
         let keepalive = self.keepalive.unwrap_or(Duration::MAX);
-        if self.pinged && silent >= keepalive.saturating_mul(2) {
-            return Err(Broken::Silent { silent_ms: silent.as_millis() });
-        }
-        if !self.pinged && silent >= keepalive {
-            self.pinged = true;
-            self.send(framed(0, &Ping { echo: 0 }));
+        match self.pinged_at {
+            Some(pinged_at) if pinged_at.elapsed() >= keepalive => {
+                return Err(Broken::Silent { silent_ms: self.heard_at.elapsed().as_millis() });
+            }
+            None if self.heard_at.elapsed() >= keepalive => {
+                self.pinged_at = Some(Instant::now());
+                self.send(framed(0, &Ping { echo: 0 }));
+            }
+            _ => {}
         }
         self.set_alarm();
         Ok(())
@@ -277,8 +285,7 @@ impl Link {
 
     fn set_alarm(&mut self) {
         if let Some(keepalive) = self.keepalive {
-            let silence = if self.pinged { keepalive.saturating_mul(2) } else { keepalive };
-            self.alarm.as_mut().reset(self.heard_at + silence);
+            self.alarm.as_mut().reset(self.pinged_at.unwrap_or(self.heard_at) + keepalive);
         }
     }
 }

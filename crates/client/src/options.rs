@@ -20,7 +20,8 @@ pub const DEFAULT_PORT: u16 = 7781;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Stars, each `host:port` or `host`; tried in turn until one answers.
+    /// Stars, each `host:port` or `host`, or all of them `http://host:port` or `https://host:port`; tried in turn until one
+    /// answers.
     pub addrs: Vec<String>,
     /// How long a producer session or a subscription that was open keeps trying to come back after its connection broke.
     pub retry_budget: Duration,
@@ -94,8 +95,15 @@ fn invalid(message: String) -> Error {
     Error::harmless(Reason::Invalid, message)
 }
 
-/// The stars that these addresses name, each as `host:port`.
-pub(crate) fn stars(addrs: &[String]) -> Result<Vec<String>> {
+/// What is spoken with the stars of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Spoken {
+    Wire,
+    Http,
+}
+
+/// The stars that these addresses name, each as `host:port` or as the start of every URL of its HTTP surface.
+pub(crate) fn stars(addrs: &[String]) -> Result<(Spoken, Vec<String>)> {
     if addrs.is_empty() {
         return Err(invalid("no address was given: name at least one star as host:port".into()));
     }
@@ -106,16 +114,31 @@ pub(crate) fn stars(addrs: &[String]) -> Result<Vec<String>> {
         (Some(http), Some(wire)) => Err(invalid(format!(
             "'{http}' speaks HTTP and '{wire}' the wire: the addresses of one client are of one kind"
         ))),
-        (Some(http), None) => Err(invalid(format!(
-            "'{http}' is not served yet: HTTP addresses come with the gateway; give host:port to speak the wire"
-        ))),
-        (None, _) => addrs.iter().map(|addr| star(addr)).collect(),
+        (Some(_), None) => Ok((Spoken::Http, addrs.iter().map(|addr| base(addr)).collect::<Result<_>>()?)),
+        (None, _) => Ok((Spoken::Wire, addrs.iter().map(|addr| star(addr)).collect::<Result<_>>()?)),
     }
+}
+
+/// What every URL of this HTTP surface starts with.
+fn base(addr: &str) -> Result<String> {
+    let bad = || invalid(format!("'{addr}' is not an address of the form http://host:port"));
+    let uri: http::Uri = addr.parse().map_err(|_| bad())?;
+    let authority = uri.authority().filter(|authority| !authority.as_str().contains('@')).ok_or_else(bad)?;
+    let has_port = authority.as_str().len() > authority.host().len();
+    if has_port && authority.port_u16().is_none_or(|port| port == 0) {
+        return Err(bad());
+    }
+    if uri.query().is_some() || authority.host().is_empty() || addr.contains('#') {
+        return Err(bad());
+    }
+    Ok(addr.trim_end_matches('/').to_owned())
 }
 
 fn star(addr: &str) -> Result<String> {
     if let Some((scheme, _)) = addr.split_once("://") {
-        return Err(invalid(format!("the scheme '{scheme}' of '{addr}' is unknown: give host:port to speak the wire")));
+        return Err(invalid(format!(
+            "the scheme '{scheme}' of '{addr}' is unknown: give host:port to speak the wire, or http://host:port"
+        )));
     }
     let bad = || invalid(format!("'{addr}' is not an address of the form host:port"));
     let bracketed = addr.strip_prefix('[').map(|rest| rest.split_once(']').ok_or_else(bad));

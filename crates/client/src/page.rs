@@ -23,6 +23,8 @@ pub struct Page {
     pub trim_point: SeqNum,
     /// Whether nothing was left up to the tail within what was asked for.
     pub at_tail: bool,
+    /// The stream that the records are of; none where there are none.
+    pub stream_id: Option<StreamId>,
 }
 
 /// Why a payload is not the records that its head promises.
@@ -53,6 +55,7 @@ pub(crate) fn decode(
 ) -> Result<Page, PageError> {
     let mut cut = Cut { next: from, end: head.end, payload, records: Vec::new() };
     let mut rest = &payload[..];
+    let mut read_id = None;
     while !rest.is_empty() {
         let (entry, entry_bytes) = Entry::decode(rest)?;
         rest = &rest[entry_bytes..];
@@ -60,6 +63,7 @@ pub(crate) fn decode(
         if let Some(expected) = stream_id.filter(|expected| *expected != found) {
             return Err(PageError::Stream { expected, found });
         }
+        read_id = Some(found);
         match entry {
             Entry::Batch { head, batch, .. } => cut.batch(&head, batch)?,
             Entry::Verb { verb: Verb::Gap { from, to }, .. } if from <= cut.next => {
@@ -78,6 +82,7 @@ pub(crate) fn decode(
         tail: head.tail,
         trim_point: head.trim_point,
         at_tail: head.at_tail,
+        stream_id: read_id,
     })
 }
 

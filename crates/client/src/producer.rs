@@ -13,9 +13,11 @@ use wire::limits::{BATCH_CONTENT_BYTES_MAX, LINGER_MS_MAX};
 use wire::message::Appended;
 use wire::names::{Address, FencingToken};
 use wire::reason::Reason;
+use wire::terms::Terms;
 
 use crate::client::Client;
 use crate::error::{Error, Result};
+use crate::http::wire_only;
 use crate::record::AppendRecord;
 
 mod session;
@@ -229,6 +231,22 @@ impl Producer {
         self.stage(call).await
     }
 
+    /// As [`Producer::submit`] and [`Producer::submit_match`], on terms. Batches that ask for a token or have an effect share
+    /// with no other. The first refusal of a chained one ends the producer: what was submitted after it was not
+    /// appended, unless its error says that it may have been.
+    ///
+    /// # Errors
+    /// As [`Producer::append`], as far as it is known by then.
+    pub async fn submit_on<R: Into<AppendRecord>>(
+        &self,
+        terms: Terms,
+        match_seq_num: Option<SeqNum>,
+        records: impl IntoIterator<Item = R>,
+    ) -> Result<Ticket> {
+        let call = Call::new(match_seq_num, records.into_iter().map(Into::into).collect())?.on(terms);
+        self.stage(call).await
+    }
+
     async fn stage(&self, call: Call) -> Result<Ticket> {
         let answer = self.handle.shared.put(call).await?;
         Ok(Ticket { answer })
@@ -271,9 +289,13 @@ impl Client {
     ///
     /// # Errors
     /// `not_found`; `writer_held` while another session holds a fenced stream; `fenced_out` when another token is installed;
-    /// `invalid` for options out of their bounds; `unavailable` when no star takes it within the connect budget.
+    /// `invalid` for options out of their bounds; `unavailable` when no star takes it within the connect budget;
+    /// `wire_only` over HTTP.
     pub async fn open(&self, address: &Address, options: ProducerOptions) -> Result<Producer> {
         options.check()?;
+        if self.inner.plane.is_some() {
+            return Err(wire_only("a writer session"));
+        }
         let (shared, opened) = session::start(&self.inner, address, options).await?;
         let handle = Handle { shared, address: address.clone(), stream_id: opened.stream_id, opened_at: opened.tail };
         Ok(Producer { handle: Arc::new(handle) })

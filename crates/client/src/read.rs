@@ -1,5 +1,7 @@
 //! Reading a page of a stream.
 
+use std::time::Duration;
+
 use wire::frame::Kind;
 use wire::hot::RecordsHead;
 use wire::ids::SeqNum;
@@ -122,6 +124,9 @@ impl Client {
     /// `not_found`; without `clamp` also `trimmed` (with trim point and tail) and `out_of_range` (with the tail);
     /// `internal` when what came back is damaged.
     pub async fn read(&self, address: &Address, options: ReadOptions) -> Result<Page> {
+        if let Some(http) = self.http() {
+            return http.read(address, options, Duration::ZERO).await;
+        }
         let ReadOptions { start, limit, max_bytes, until_ms, clamp } = options;
         let request = Read { address: address.clone(), start, clamp, limit, max_bytes, until_ms };
         let answer = self.call(Again::Asks, Kind::Page, |correlation| framed(correlation, &request)).await?;

@@ -87,3 +87,11 @@ pub struct Record {
     /// Its body.
     pub body: Bytes,
 }
+
+impl Record {
+    /// Body and every header name and value, in bytes.
+    pub(crate) fn content_bytes(&self) -> u64 {
+        let headers = self.headers.iter().map(|(name, value)| name.len() + value.len());
+        (headers.sum::<usize>() + self.body.len()) as u64
+    }
+}

@@ -124,6 +124,12 @@ pub(crate) async fn open_anywhere<Q: Message, A: Message>(inner: &Arc<Inner>, re
     }
 }
 
+/// Whether what could not be taken up again now may be later. What is invalid was taken when it was opened, so that it was
+/// damaged on its way.
+pub(crate) fn may_pass(error: &Error) -> bool {
+    error.retryable() || error.reason() == Reason::Invalid
+}
+
 /// The error of a session or subscription that ran out of its budget.
 pub(crate) fn spent(last: Error) -> Error {
     let message = format!("the retry budget is spent; at last: {}", last.message());

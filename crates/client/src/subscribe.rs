@@ -94,13 +94,15 @@ impl Default for SubscribeOptions {
 
 /// What a subscriber has taken, told to the task that holds the connection.
 #[derive(Debug, Default)]
-struct Taken {
-    bytes: AtomicU64,
-    more: Notify,
+pub(crate) struct Taken {
+    pub(crate) bytes: AtomicU64,
+    pub(crate) more: Notify,
 }
 
 /// A page and the bytes that it took of the credit.
-type Delivery = Result<(Page, u64)>;
+pub(crate) type Delivery = Result<(Page, u64)>;
+/// What whoever follows the stream holds: where deliveries go, and what is taken of them.
+pub(crate) type Ends = (mpsc::UnboundedSender<Delivery>, Arc<Taken>);
 
 /// The records of a stream from a start on, then as they commit.
 ///
@@ -178,6 +180,11 @@ impl Client {
         }
         let (sender, deliveries) = mpsc::unbounded_channel();
         let taken = Arc::new(Taken::default());
+        if let Some(plane) = &self.inner.plane {
+            let ends = (sender, Arc::clone(&taken));
+            let (stream_id, start) = crate::http::follow(self, plane, address, options, ends).await?;
+            return Ok(Subscription { deliveries, taken, stream_id, start });
+        }
         let (stream_id, start) = follow::start(&self.inner, address, options, (sender, Arc::clone(&taken))).await?;
         Ok(Subscription { deliveries, taken, stream_id, start })
     }

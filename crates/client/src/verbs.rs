@@ -9,9 +9,11 @@ use wire::message::{
 };
 use wire::names::{Address, FencingToken};
 use wire::reason::Reason;
+use wire::terms::Terms;
 
 use crate::client::{Again, Client};
 use crate::error::{Error, Result};
+use crate::http::wire_only;
 use crate::record::AppendRecord;
 
 /// What goes with a one-shot append.
@@ -24,6 +26,8 @@ pub struct OneShot {
     /// A random key, not 0, under which the batch is stored once: after an ambiguous failure the same call with the same
     /// key gets the first one's answer, as long as the leader remembers it.
     pub idempotency_key: Option<u128>,
+    /// What else the batch asks for; nothing by default.
+    pub terms: Terms,
 }
 
 /// A client whose one-shot appends present a fencing token; see [`Client::presenting`].
@@ -115,6 +119,14 @@ impl Client {
         with: OneShot,
         records: impl IntoIterator<Item = R>,
     ) -> Result<Appended> {
+        if let Some(http) = self.http() {
+            let records: Vec<AppendRecord> = records.into_iter().map(Into::into).collect();
+            halves(with.idempotency_key)?;
+            if with.terms != Terms::default() {
+                return Err(wire_only("an append on terms"));
+            }
+            return http.append(address, with, records).await;
+        }
         let mut builder = BatchBuilder::new();
         for record in records {
             let record = record.into();
@@ -127,7 +139,7 @@ impl Client {
             fencing_token: with.fencing_token,
             match_seq_num: with.match_seq_num,
             idempotency: halves(with.idempotency_key)?,
-            effect: None,
+            terms: with.terms,
             batch_crc,
         };
         let frame = |correlation| {
@@ -175,6 +187,9 @@ impl Client {
     /// # Errors
     /// `not_found`.
     pub async fn check_tail(&self, address: &Address) -> Result<Position> {
+        if let Some(http) = self.http() {
+            return http.check_tail(address).await;
+        }
         let answer: Tail = self.ask(&CheckTail { address: address.clone() }, Again::Asks).await?;
         Ok(answer.tail)
     }
@@ -197,6 +212,9 @@ impl Client {
     }
 
     async fn trim_to(&self, address: &Address, to: TrimTo) -> Result<SeqNum> {
+        if let Some(http) = self.http() {
+            return http.trim(address, to).await;
+        }
         let request = Trim { address: address.clone(), to };
         let answer: Trimmed = self.ask(&request, Again::Idempotent).await?;
         Ok(answer.trim_point)
@@ -222,6 +240,9 @@ impl Client {
     /// # Errors
     /// `not_found`.
     pub async fn fence(&self, address: &Address, fencing_token: &FencingToken) -> Result<Position> {
+        if let Some(http) = self.http() {
+            return http.fence(address, fencing_token).await;
+        }
         let request = Fence { address: address.clone(), fencing_token: fencing_token.clone() };
         let answer: Fenced = self.ask(&request, Again::Never).await?;
         Ok(answer.tail)
@@ -232,6 +253,9 @@ impl Client {
     /// # Errors
     /// `not_found`.
     pub async fn fencing_token(&self, address: &Address) -> Result<FencingToken> {
+        if let Some(http) = self.http() {
+            return http.fencing_token(address).await;
+        }
         let answer: Token = self.ask(&GetToken { address: address.clone() }, Again::Asks).await?;
         Ok(answer.fencing_token)
     }

@@ -6,8 +6,12 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use failpoints::{Point, hit};
 use tokio::runtime::Runtime;
+use tokio::time::{Instant, timeout};
+use tuning::room::Rooms;
 use wire::handoff::SettledLogs;
 use wire::ids::{ClusterId, Epoch, LogId, ShardId, StreamId};
 use wire::reason::Reason;
@@ -15,14 +19,18 @@ use wire::refusal::Refusal;
 use wire::slot::Slot;
 use wire::stream_row::StreamRow;
 
-use crate::channel::{self, Channel, JoinError, JoinRequest, LogFault, PriorChannel, UploadOptions};
+use crate::channel::{
+    self, Channel, ChannelError, JoinError, JoinRequest, KnownLogs, LogFacts, LogFault, PriorChannel, ReadError,
+    UploadOptions,
+};
 use crate::history::{HistoryOptions, NvmeOpenError};
-use crate::index::{Index, IndexError, IndexOptions, SlotMade};
+use crate::index::{Index, IndexError, IndexOptions, IndexOwner, SlotMade};
 use crate::load::{self, LoadError, Loaded};
+use crate::losses::{self, Losses};
 use crate::outbox::ShardSink;
 use crate::settle::SettleOptions;
 use crate::shell::{Control, Inbox, Parts};
-use crate::store::{Store, StoreMeter};
+use crate::store::{Span, Store, StoreMeter, Trouble};
 
 /// Threads for blocking file work.
 const BLOCKING_THREADS: usize = 16;
@@ -42,10 +50,14 @@ pub struct Options {
     pub settle: SettleOptions,
     /// An operator says that the wall clock is right.
     pub confirms_clock: bool,
-    /// CPUs that its threads may run on; empty: any.
-    pub cpus: Vec<usize>,
     /// Counts what is asked of the store, if anything does.
     pub meter: Option<Arc<StoreMeter>>,
+    /// Whether the store takes money for it.
+    pub is_billed: bool,
+    /// Bytes of committed chunks that wait to be applied to the index, at most; one chunk in any case.
+    pub unapplied_bytes: usize,
+    /// The disks of this host that are written; `None`: nobody looks at them.
+    pub rooms: Option<Rooms>,
 }
 
 /// Why the background does not start.
@@ -62,7 +74,7 @@ pub enum StartError {
     Index(#[from] IndexError),
     /// Head logs can't be noted in the store.
     #[error(transparent)]
-    Channel(#[from] channel::ChannelError),
+    Channel(#[from] ChannelError),
     /// The file for blocks of settled records can't be made.
     #[error(transparent)]
     Cache(#[from] NvmeOpenError),
@@ -104,10 +116,71 @@ impl std::fmt::Debug for Shards {
     }
 }
 
+/// The threads that the background works on; clones are the same ones. They end with the last clone, without a wait for what a
+/// store still owes.
+#[derive(Clone, Debug)]
+pub struct Threads(Arc<Running>);
+
+#[derive(Debug)]
+struct Running(Option<Runtime>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Threads {
+    /// Starts them on these CPUs; on any when there are none.
+    ///
+    /// # Errors
+    /// [`StartError`] when they can't run there, or there are none to be had.
+    pub fn start(cpus: &[usize]) -> Result<Self, StartError> {
+        runtime(cpus).map(|runtime| Self(Arc::new(Running(Some(runtime)))))
+    }
+
+    fn runtime(&self) -> &Runtime {
+        self.0.0.as_ref().expect("it is taken when the last clone goes")
+    }
+
+    /// Blocks until the work is done.
+    pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime().block_on(work)
+    }
+
+    /// Lets what is made while the guard lives use the threads.
+    pub(crate) fn enter(&self) -> tokio::runtime::EnterGuard<'_> {
+        self.runtime().enter()
+    }
+
+    /// The cluster that a store belongs to, if any does, changing nothing. It must be the one that is known.
+    ///
+    /// # Errors
+    /// [`StartError`] as a start would have it: the store is away, is another cluster's, or has lost what says which it is.
+    pub fn look(&self, store: &dyn Store, known: Option<ClusterId>) -> Result<Option<ClusterId>, StartError> {
+        Ok(self.block_on(channel::look(store, known)).map_err(LoadError::from)?)
+    }
+
+    /// Asks a store for a sign of life, for so long at most; why there is none.
+    #[must_use]
+    pub fn find_away(&self, store: &dyn Store, within: Duration) -> Option<Trouble> {
+        let since = Instant::now();
+        let object = channel::cluster_object();
+        let silent = || Trouble { since, why: format!("no answer within {} ms", within.as_millis()).into() };
+        match self.block_on(async { timeout(within, store.get(&object, Span::Whole)).await }) {
+            Err(_) => Some(store.trouble().unwrap_or_else(silent)),
+            Ok(Err(error)) if error.is_away() => Some(Trouble { since, why: error.to_string().into() }),
+            Ok(_) => None,
+        }
+    }
+}
+
 /// A store whose buckets were read, and the threads to work with it.
 #[derive(Debug)]
 pub struct Opened {
-    runtime: Runtime,
+    threads: Threads,
     store: Arc<dyn Store>,
     loaded: Loaded,
     options: Options,
@@ -116,28 +189,47 @@ pub struct Opened {
 /// A store that this star writes, with an index that has all that was committed.
 #[derive(Debug)]
 pub struct Background {
-    runtime: Runtime,
+    threads: Threads,
     store: Arc<dyn Store>,
     loaded: Loaded,
     options: Options,
     channel: Channel,
     loss_epoch: Epoch,
     lost: Vec<LogId>,
+    known_logs: KnownLogs,
     prior: Vec<PriorChannel>,
     index: Arc<Index>,
     settled: SettledLogs,
 }
 
+impl StartError {
+    /// Whether the store can't be reached or did not answer: the same may succeed later, with nothing changed.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        match self {
+            Self::Load(LoadError::Store(error)) | Self::Join(JoinError::Store(error)) => error.is_away(),
+            Self::Join(JoinError::Cluster(error)) => error.is_away(),
+            Self::Join(JoinError::Chunk(ReadError::Store(error))) => error.is_away(),
+            Self::Channel(ChannelError::Cluster(error)) => error.is_away(),
+            Self::Index(error) => error.reason() == Reason::Unavailable,
+            _ => false,
+        }
+    }
+}
+
 impl Opened {
-    /// Starts the background's threads, and reads the buckets. A star that has joined before knows the cluster of its data, and
-    /// takes no other.
+    /// Reads the buckets. A star that has joined before knows the cluster of its data, and takes no other.
     ///
     /// # Errors
-    /// [`StartError`]; nothing runs then.
-    pub fn open(store: Arc<dyn Store>, known: Option<ClusterId>, options: Options) -> Result<Self, StartError> {
-        let runtime = runtime(&options.cpus)?;
-        let loaded = runtime.block_on(load::load(&store, known))?;
-        Ok(Self { runtime, store, loaded, options })
+    /// [`StartError`].
+    pub fn open(
+        threads: &Threads,
+        store: Arc<dyn Store>,
+        known: Option<ClusterId>,
+        options: Options,
+    ) -> Result<Self, StartError> {
+        let loaded = threads.block_on(load::load(&store, known))?;
+        Ok(Self { threads: threads.clone(), store, loaded, options })
     }
 
     /// Takes the store for this star, and brings the index up to date.
@@ -145,12 +237,13 @@ impl Opened {
     /// # Errors
     /// [`StartError`]; nothing that was committed is lost by it.
     pub fn join(self, request: JoinRequest) -> Result<Background, StartError> {
-        let Self { runtime, store, loaded, options } = self;
-        let began = std::time::Instant::now();
-        let (joined, index, replayed) = runtime.block_on(async {
+        let Self { threads, store, loaded, options } = self;
+        let began = Instant::now();
+        let (joined, index, replayed) = threads.block_on(async {
             let joined = channel::join(&store, request).await?;
             let made = slot_made(&joined.channel);
-            let index = Index::open(Arc::clone(&store), joined.slots_with_index, options.index, made).await?;
+            let owner = IndexOwner::of(&joined.channel);
+            let index = Index::open(Arc::clone(&store), owner, joined.slots_with_index, options.index, made).await?;
             let replayed = index.replay(&joined.prior).await?;
             Ok::<_, StartError>((joined, index, replayed))
         })?;
@@ -167,13 +260,14 @@ impl Opened {
         let lost = joined.lost.iter().map(LogFault::log).collect();
         let (index, settled) = (Arc::new(index), replayed.settled);
         Ok(Background {
-            runtime,
+            threads,
             store,
             loaded,
             options,
             channel,
             loss_epoch,
             lost,
+            known_logs: joined.known_logs,
             prior: joined.prior,
             index,
             settled,
@@ -206,6 +300,15 @@ impl Background {
         &self.lost
     }
 
+    /// What the store has of the streams that may have lost records with a head log.
+    ///
+    /// # Errors
+    /// [`StartError`] when the index can't be read.
+    pub fn losses(&self) -> Result<Losses, StartError> {
+        let buckets = self.loaded.buckets.iter().map(|(bucket, _)| bucket);
+        Ok(self.threads.block_on(losses::survey(&self.index, buckets, self.loss_epoch))?)
+    }
+
     /// How far head logs are settled.
     #[must_use]
     pub fn settled(&self) -> &SettledLogs {
@@ -217,25 +320,35 @@ impl Background {
     /// # Errors
     /// `unavailable` when the index can't be read.
     pub fn rows(&self, streams: &[(Slot, StreamId)]) -> Result<Vec<StreamRow>, Refusal> {
-        let rows = self.runtime.block_on(self.index.rows_by_id(streams));
+        let rows = self.threads.block_on(self.index.rows_by_id(streams));
         rows.map_err(|error| Refusal::new(Reason::Unavailable, error.to_string()))
     }
 
-    /// Notes the head logs that shards have opened, and starts to serve the shards. When it returns, the bucket table is on
-    /// its way to each of them.
+    /// What is wrong with head logs, now that it is known how far they reach.
+    #[must_use]
+    pub fn judge(&self, logs: &[LogFacts]) -> Vec<LogFault> {
+        self.known_logs.faults(logs)
+    }
+
+    /// Notes the head logs that shards have opened. They take no record before this has answered.
+    ///
+    /// # Errors
+    /// See [`StartError`]; it can be asked again.
+    pub fn note_logs(&self, logs: &[LogFacts]) -> Result<(), StartError> {
+        hit(Point::LogsNote);
+        self.threads.block_on(self.channel.note_logs(logs))?;
+        hit(Point::LogsNoted);
+        Ok(())
+    }
+
+    /// Starts to serve the shards, whose head logs are noted. When it returns, the bucket table is on its way to each of them.
     ///
     /// # Errors
     /// See [`StartError`]; nothing runs then.
-    pub fn start(
-        self,
-        shards: Shards,
-        logs: &[channel::LogFacts],
-        on_fenced: Box<dyn FnOnce(String) + Send>,
-    ) -> Result<Control, StartError> {
-        let Self { runtime, store, loaded, mut options, channel, prior, index, settled, .. } = self;
-        runtime.block_on(channel.note_logs(logs))?;
+    pub fn start(self, shards: Shards, on_fenced: Box<dyn FnOnce(String) + Send>) -> Result<Control, StartError> {
+        let Self { threads, store, loaded, mut options, channel, prior, index, settled, .. } = self;
         options.upload.settled = settled;
-        Control::start(runtime, Parts { store, loaded, options, channel, prior, index, shards, on_fenced })
+        Control::start(threads, Parts { store, loaded, options, channel, prior, index, shards, on_fenced })
     }
 }
 

@@ -17,14 +17,17 @@ mod uploader;
 
 pub use cas::ClusterError;
 pub use cluster::ClusterDecodeError;
-pub use join::{JoinError, JoinRequest, Joined, PriorChannel, join};
+pub use join::{JoinError, JoinRequest, Joined, PriorChannel, join, take_over};
 pub use keeper::{Channel, ChannelError, Fenced};
 pub use lease::LeaseDecodeError;
 pub use logs::{LogFacts, LogFault};
 pub use read::{ChunkId, ReadError, chunk_name, read_chunk};
 pub use uploader::{CommittedChunk, UploadOptions, Uploader, UploaderHandle};
 
-pub(crate) use cas::{open, open_known};
+pub(crate) use cas::object as cluster_object;
+pub(crate) use cas::{look, open, open_known};
+pub(crate) use keeper::HANGS_AFTER;
+pub(crate) use logs::KnownLogs;
 
 use crate::shell::unix_ms;
 

@@ -13,6 +13,7 @@ mod nvme;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use tokio::sync::Semaphore;
 use wire::crc::crc32c;
 use wire::handoff::{HistoryFrom, HistorySpan};
 use wire::ids::{SeqNum, StreamId};
@@ -30,10 +31,12 @@ use counters::Counters;
 pub use counters::HistoryCounts;
 pub use error::HistoryError;
 pub use locate::{Locate, LocateFuture};
-pub use nvme::{NvmeOpenError, NvmeOptions};
+pub use nvme::{NvmeOpenError, NvmeOptions, remove_block_cache};
 
 /// Bytes that a read brings at most, whatever it asks for; one entry and one small extent in any case.
 const READ_BYTES_MAX: u32 = 16 << 20;
+/// Bytes that room for answers is counted in.
+const UNIT_BYTES: usize = 4 << 10;
 /// Extents that one question to the index answers at most: those that are sent, and those that are fetched ahead.
 const EXTENTS_ASKED: usize = 64;
 /// Reads of which is remembered where they ended.
@@ -52,6 +55,8 @@ pub struct HistoryOptions {
     pub nvme: Option<NvmeOptions>,
     /// Bytes of a block, 4 KiB at least: what is fetched at once from an object of which much is read.
     pub block_bytes: u32,
+    /// Bytes of answers to reads under way, at most; more reads wait their turn.
+    pub reads_bytes: usize,
     /// Gets at the store at a time, at most.
     pub reads_in_flight: usize,
     /// Whether a get that takes long is asked a second time.
@@ -59,10 +64,17 @@ pub struct HistoryOptions {
 }
 
 impl HistoryOptions {
-    /// So many bytes in memory, no file, blocks of 1 MiB, 64 gets at a time, each asked once.
+    /// So many bytes in memory, no file, blocks of 1 MiB, 64 MiB of answers and 64 gets at a time, each asked once.
     #[must_use]
     pub fn of_memory(memory_bytes: usize) -> Self {
-        Self { memory_bytes, nvme: None, block_bytes: 1 << 20, reads_in_flight: 64, hedge: false }
+        Self {
+            memory_bytes,
+            nvme: None,
+            block_bytes: 1 << 20,
+            reads_bytes: 64 << 20,
+            reads_in_flight: 64,
+            hedge: false,
+        }
     }
 }
 
@@ -72,6 +84,9 @@ pub struct History {
     locate: Arc<dyn Locate>,
     blocks: Blocks,
     readers: Mutex<BlockCache<(StreamId, SeqNum), Reader>>,
+    /// Room for answers, in units of [`UNIT_BYTES`].
+    room: Semaphore,
+    room_units: u32,
     counters: Arc<Counters>,
 }
 
@@ -111,7 +126,10 @@ impl History {
     ) -> Result<Self, NvmeOpenError> {
         let counters = Arc::<Counters>::default();
         let blocks = Blocks::new(store, options, Arc::clone(&counters))?;
-        Ok(Self { locate, blocks, readers: Mutex::new(BlockCache::new(READERS_MAX)), counters })
+        let room_units = u32::try_from((options.reads_bytes / UNIT_BYTES).max(1)).unwrap_or(u32::MAX);
+        let room = Semaphore::new(room_units as usize);
+        let readers = Mutex::new(BlockCache::new(READERS_MAX));
+        Ok(Self { locate, blocks, readers, room, room_units, counters })
     }
 
     /// The settled entries of a stream from there on: those of one extent or of several in a row, about `bytes_max` bytes, or of
@@ -129,6 +147,9 @@ impl History {
     ) -> Result<HistorySpan, HistoryError> {
         self.counters.reads.add(1);
         let question = Question { slot, stream_id, from, bytes_max: u64::from(bytes_max.min(READ_BYTES_MAX)) };
+        let units = u32::try_from(question.bytes_max.div_ceil(UNIT_BYTES as u64)).unwrap_or(u32::MAX);
+        // It is never closed.
+        let _room = self.room.acquire_many(units.clamp(1, self.room_units)).await.ok();
         let span = match self.answer(question).await {
             Err(error) if error.is_damage() => {
                 self.counters.damaged_reads.add(1);
@@ -155,6 +176,18 @@ impl History {
     #[must_use]
     pub fn counts(&self) -> HistoryCounts {
         self.counters.counts()
+    }
+
+    /// Bytes that answers to reads under way may take.
+    #[must_use]
+    pub fn reads_bytes(&self) -> usize {
+        (self.room_units as usize).saturating_sub(self.room.available_permits()) * UNIT_BYTES
+    }
+
+    /// Bytes of the cache file that blocks take up.
+    #[must_use]
+    pub fn nvme_bytes(&self) -> u64 {
+        self.blocks.nvme_bytes()
     }
 
     /// Bytes of memory that blocks take up.

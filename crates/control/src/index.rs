@@ -16,12 +16,15 @@ mod no_log;
 mod object_id;
 mod objects;
 mod options;
+mod rebuild;
 mod reclaim;
 mod replay;
 mod rows;
 mod slot;
+mod snapshot;
 mod staged;
 mod survey;
+mod touched;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -34,18 +37,19 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use slatedb::CloseReason;
 use tokio::task::JoinSet;
 use wire::chunk::{ExtentRow, Footer, ObjectHeader};
-use wire::ids::Epoch;
+use wire::ids::{ClusterId, Epoch, StarId};
 use wire::slot::Slot;
 
-use crate::channel::{ChannelError, ChunkId, CommittedChunk};
+use crate::channel::{Channel, ChannelError, ChunkId, CommittedChunk};
 use crate::store::{Store, Version};
 
-pub use age::Due;
+pub use age::{Due, Over};
 pub use error::IndexError;
 pub use fold::ExtentError;
 pub use moves::{Move, Moved, Moves};
 pub use object_id::ObjectId;
 pub use options::{CheckpointPolicy, IndexOptions, SinceCheckpoint};
+pub use rebuild::{Missing, Rebuilding, Rebuilt, Step, rebuild};
 pub use reclaim::{DeadObject, Reclaimed};
 pub use replay::Replayed;
 pub use rows::RowError;
@@ -54,11 +58,32 @@ pub use rows::extent::Located;
 pub use survey::InUse;
 
 use apply::Part;
+use checkpoint::Record;
 use database::Databases;
 use slot::OpenSlot;
+use snapshot::Snapshots;
 
 /// Notes that a slot has an index, durably, before anything is written to it.
 pub type SlotMade = Arc<dyn Fn(Slot) -> Pin<Box<dyn Future<Output = Result<(), ChannelError>> + Send>> + Send + Sync>;
+
+/// Who writes the index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexOwner {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// The star.
+    pub star: StarId,
+    /// Its tenure.
+    pub incarnation: Epoch,
+}
+
+impl IndexOwner {
+    /// The one that writes a channel.
+    #[must_use]
+    pub fn of(channel: &Channel) -> Self {
+        Self { cluster: channel.cluster(), star: channel.star(), incarnation: channel.incarnation() }
+    }
+}
 
 /// Slots that are opened at a time.
 const OPENS_AT_A_TIME: usize = 16;
@@ -68,12 +93,16 @@ const PARTS_AT_A_TIME: usize = 8;
 /// The index of all slots. One task applies chunks; any may look things up.
 pub struct Index {
     store: Arc<dyn Store>,
+    owner: IndexOwner,
+    /// Which databases are the index.
+    generation: u64,
     databases: Databases,
     options: IndexOptions,
     made: SlotMade,
     slots: Vec<tokio::sync::Mutex<Cell>>,
     order: tokio::sync::Mutex<()>,
-    checkpointing: tokio::sync::Mutex<Option<Version>>,
+    checkpointing: tokio::sync::Mutex<Version>,
+    snapshots: Snapshots,
     progress: Mutex<Progress>,
 }
 
@@ -91,6 +120,8 @@ struct Cell {
 struct Progress {
     /// To every slot that they concern.
     applied: AppliedChunks,
+    /// With those that are being applied, so that some slots may have them: a database that is opened meanwhile needs them too.
+    applying: AppliedChunks,
     /// The first of each channel that was, in this process.
     first: BTreeMap<Epoch, u64>,
     /// To every slot, durably.
@@ -99,71 +130,108 @@ struct Progress {
 }
 
 impl Index {
-    /// Opens the index; bit `n` of `slots_with_index` is set when slot `n` has one. `made` is called when a slot gets its first rows.
+    /// Opens the index for its owner, and keeps those from it that had it before; bit `n` of `slots_with_index` is set when slot `n` has one. `made` is called when a slot gets its first rows.
     ///
     /// # Errors
     /// [`IndexError`] when the store fails, or the record of the last checkpoint can't be read.
     pub async fn open(
         store: Arc<dyn Store>,
+        owner: IndexOwner,
         slots_with_index: u64,
         options: IndexOptions,
         made: SlotMade,
     ) -> Result<Self, IndexError> {
-        let (checkpointed, version) = checkpoint::load(&*store).await?;
+        let (Record { generation, applied, .. }, version) = checkpoint::take(&*store, owner.incarnation).await?;
         let cell = |slot: Slot| Cell { has_index: slots_with_index >> slot.get() & 1 == 1, ..Cell::default() };
         Ok(Self {
-            databases: Databases::new(Arc::clone(&store), &options),
+            databases: Databases::new(Arc::clone(&store), &options, generation),
+            snapshots: Snapshots::new(Arc::clone(&store), owner),
             store,
+            owner,
+            generation,
             options,
             made,
             slots: Slot::all().map(|slot| tokio::sync::Mutex::new(cell(slot))).collect(),
             order: tokio::sync::Mutex::default(),
             checkpointing: tokio::sync::Mutex::new(version),
-            progress: Mutex::new(Progress { checkpointed, ..Progress::default() }),
+            progress: Mutex::new(Progress { checkpointed: applied, ..Progress::default() }),
         })
     }
 
-    /// Applies a committed chunk. Those of a channel come in order, without a gap; one that was applied changes nothing.
+    /// Applies committed chunks. Those of a channel come in order, without a gap; one that was applied changes nothing.
     ///
     /// # Errors
-    /// [`IndexError`]; the chunk may be applied to some slots then, and is to be given again.
-    pub async fn apply(&self, chunk: &CommittedChunk) -> Result<(), IndexError> {
-        self.apply_chunk(chunk.at, &chunk.bytes, &chunk.footer).await
+    /// [`IndexError`]; chunks may be applied to some slots then, and are to be given again.
+    pub async fn apply(&self, chunks: &[CommittedChunk]) -> Result<(), IndexError> {
+        let chunks: Vec<_> = chunks.iter().map(|chunk| (chunk.at, &chunk.bytes, &chunk.footer)).collect();
+        self.apply_chunks(&chunks).await
     }
 
-    async fn apply_chunk(&self, at: ChunkId, bytes: &Bytes, footer: &Footer) -> Result<(), IndexError> {
+    /// Whether chunks are being applied now.
+    #[must_use]
+    pub fn is_applying(&self) -> bool {
+        self.order.try_lock().is_err()
+    }
+
+    /// Applies chunks side by side, each slot's parts of them in one write.
+    async fn apply_chunks(&self, chunks: &[(ChunkId, &Bytes, &Footer)]) -> Result<(), IndexError> {
         let _order = self.order.lock().await;
-        if let Some(applied) = self.progress().applied.of(at.incarnation) {
-            match at.position.checked_sub(applied) {
-                None | Some(0) => return Ok(()),
-                Some(1) => {}
-                Some(_) => return Err(IndexError::Skipped { at, applied }),
+        let mut applied = self.progress().applied.clone();
+        let mut fresh = Vec::with_capacity(chunks.len());
+        for (at, bytes, footer) in chunks {
+            let before = applied.of(at.incarnation);
+            if before.is_some_and(|before| at.position <= before) {
+                continue;
+            }
+            if let Some(applied) = before.filter(|before| at.position > before + 1) {
+                return Err(IndexError::Skipped { at: *at, applied });
+            }
+            applied.note(*at);
+            fresh.push((*at, *bytes, *footer));
+        }
+        let mut by_slot: BTreeMap<Slot, Vec<Part>> = BTreeMap::new();
+        for (at, bytes, footer) in &fresh {
+            for (slot, part) in parts(*at, bytes, footer)? {
+                by_slot.entry(slot).or_default().push(part);
             }
         }
-        self.apply_parts(parts(at, bytes, footer)?).await?;
+        self.begin(&fresh, applied);
+        self.apply_parts(by_slot).await?;
         let mut progress = self.progress();
-        progress.applied.note(at);
-        progress.first.entry(at.incarnation).or_insert(at.position);
-        progress.since.chunks += 1;
-        progress.since.chunk_bytes += bytes.len() as u64;
+        for (at, bytes, _) in fresh {
+            progress.applied.note(at);
+            progress.since.chunks += 1;
+            progress.since.chunk_bytes += bytes.len() as u64;
+        }
         Ok(())
     }
 
-    /// Applies each slot's part of a chunk.
-    async fn apply_parts(&self, parts: Vec<(Slot, Part)>) -> Result<(), IndexError> {
-        if let [(slot, part)] = &parts[..] {
-            let open = self.open_or_make(*slot).await?;
-            return apply::apply(&open, part, &self.options).await;
+    /// Notes what is about to be applied, and what will be once it is.
+    fn begin(&self, fresh: &[(ChunkId, &Bytes, &Footer)], applying: AppliedChunks) {
+        let mut progress = self.progress();
+        for (at, ..) in fresh {
+            progress.first.entry(at.incarnation).or_insert(at.position);
         }
-        let open = |(slot, part)| async move { Ok::<_, IndexError>((self.open_or_make(slot).await?, part)) };
-        let mut opened = Box::pin(stream::iter(parts).map(open).buffer_unordered(OPENS_AT_A_TIME));
+        progress.applying = applying;
+    }
+
+    /// Applies to each slot its parts.
+    async fn apply_parts(&self, by_slot: BTreeMap<Slot, Vec<Part>>) -> Result<(), IndexError> {
+        if by_slot.len() == 1
+            && let Some((slot, parts)) = by_slot.first_key_value()
+        {
+            let open = self.open_or_make(*slot).await?;
+            return apply::apply(&open, parts, &self.options).await;
+        }
+        let open = |(slot, parts)| async move { Ok::<_, IndexError>((self.open_or_make(slot).await?, parts)) };
+        let mut opened = Box::pin(stream::iter(by_slot).map(open).buffer_unordered(OPENS_AT_A_TIME));
         let mut running = JoinSet::new();
-        while let Some((open, part)) = opened.try_next().await? {
+        while let Some((open, parts)) = opened.try_next().await? {
             if running.len() == PARTS_AT_A_TIME {
                 finish_one(&mut running).await?;
             }
             let options = self.options;
-            running.spawn(async move { apply::apply(&open, &part, &options).await });
+            running.spawn(async move { apply::apply(&open, &parts, &options).await });
         }
         while !running.is_empty() {
             finish_one(&mut running).await?;
@@ -208,15 +276,26 @@ impl Index {
         let db = self.databases.open(slot).await.map_err(|source| IndexError::Database { slot, source })?;
         let open = Arc::new(OpenSlot::new(slot, db).await?);
         if !cell.has_index {
+            self.snapshots.begin(slot).await?;
             (self.made)(slot).await?;
             cell.has_index = true;
         }
         if cell.is_behind {
+            // What it had noted of changes went with it.
+            open.writer.lock().await.touched.note_all();
             self.catch_up(&open).await?;
             cell.is_behind = false;
         }
         cell.open = Some(Arc::clone(&open));
         Ok(open)
+    }
+
+    /// Whether the slot has an index, and its database if this process has opened it.
+    async fn has_index(&self, slot: Slot) -> Result<(bool, Option<Arc<OpenSlot>>), IndexError> {
+        let mut cell = self.slots[usize::from(slot.get())].lock().await;
+        let is_open = cell.open.is_some() || cell.is_behind;
+        let open = if is_open { Some(self.open_cell(slot, &mut cell).await?) } else { None };
+        Ok((cell.has_index, open))
     }
 
     /// Every slot that has an index, open.

@@ -6,36 +6,47 @@
 mod stalls;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep};
+use failpoints::{Point, hit};
+use tokio::sync::{Notify, Semaphore, mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, timeout};
 use wire::handoff::{HistoryFrom, LoadKey, ReplyTo, SettledLogs, ToControl, ToShard};
 use wire::ids::{BucketId, LogId, Lsn, ShardId, StreamId};
 use wire::reason::Reason;
 use wire::refusal::Refusal;
 use wire::slot::Slot;
 
-use crate::channel::{Channel, ChannelError, CommittedChunk, UploaderHandle};
+use crate::channel::{Channel, ChannelError, CommittedChunk, HANGS_AFTER, UploaderHandle};
 use crate::history::History;
 use crate::index::{Index, IndexError, ObjectId};
 use crate::outbox::Outboxes;
-use stalls::Untaken;
+use crate::rarely::Rarely;
+use crate::store::Trouble;
+use stalls::Causes;
 
-/// Chunks that are committed and not applied yet; with more, the next commits wait to be told.
-const UNAPPLIED_MAX: usize = 32;
+/// Committed chunks that wait while as many are being applied; with more, the next commits wait to be told.
+const UNAPPLIED_MAX: usize = 16;
+/// Bytes that room for chunks is counted in.
+const UNIT_BYTES: usize = 4 << 10;
 /// Between attempts to apply a chunk that the index could not take.
 const APPLY_AGAIN: Duration = Duration::from_secs(1);
 /// How often it is looked whether what is applied should be made durable.
 const CHECKPOINT_LOOK: Duration = Duration::from_secs(1);
+/// How long after a start it is made durable what that has applied: else a star that never lives as long as the time between
+/// two checkpoints would apply ever more at each start, and free nothing.
+const FIRST_CHECKPOINT_AFTER: Duration = Duration::from_secs(10);
 
 /// How far each lane is in the index.
 #[derive(Debug)]
 pub(crate) struct AppliedTo {
     lanes: Mutex<Lanes>,
     changed: Notify,
+    /// Room for chunks that are not applied yet, in units of [`UNIT_BYTES`].
+    room: Semaphore,
+    room_units: u32,
 }
 
 #[derive(Debug, Default)]
@@ -48,9 +59,36 @@ struct Lanes {
 
 impl AppliedTo {
     /// Head logs are in the index up to here already.
-    pub(crate) fn new(settled: &SettledLogs) -> Self {
+    pub(crate) fn new(settled: &SettledLogs, unapplied_bytes: usize) -> Self {
         let express = settled.iter().map(|(log, upto)| (*log, *upto)).collect();
-        Self { lanes: Mutex::new(Lanes { express, ..Lanes::default() }), changed: Notify::new() }
+        let room_units = u32::try_from((unapplied_bytes / UNIT_BYTES).max(1)).unwrap_or(u32::MAX);
+        let room = Semaphore::new(room_units as usize);
+        let lanes = Mutex::new(Lanes { express, ..Lanes::default() });
+        Self { lanes, changed: Notify::new(), room, room_units }
+    }
+
+    /// What a chunk takes of the room for those that are not applied; the largest takes all of it.
+    fn units(&self, chunk: &CommittedChunk) -> u32 {
+        let units = u32::try_from(chunk.bytes.len().div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
+        units.min(self.room_units)
+    }
+
+    /// Waits until there is room for a chunk that is not applied yet; it is given back when the chunk is noted.
+    async fn takes(&self, chunk: &CommittedChunk) {
+        if let Ok(taken) = self.room.acquire_many(self.units(chunk)).await {
+            taken.forget();
+        }
+    }
+
+    /// Bytes of chunks that are not applied yet, about.
+    pub(crate) fn unapplied_bytes(&self) -> usize {
+        (self.room_units as usize).saturating_sub(self.room.available_permits()) * UNIT_BYTES
+    }
+
+    /// How far a head log is in the index.
+    pub(crate) fn express(&self, log: LogId) -> Lsn {
+        let lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.express.get(&log).copied().unwrap_or(Lsn::ZERO)
     }
 
     fn note(&self, chunk: &CommittedChunk) {
@@ -59,6 +97,7 @@ impl AppliedTo {
         lanes.express.extend(chunk.settled.iter().map(|(_, log, upto)| (*log, *upto)));
         lanes.position = chunk.at.position;
         drop(lanes);
+        self.room.add_permits(self.units(chunk) as usize);
         self.changed.notify_waiters();
     }
 
@@ -98,6 +137,8 @@ pub(crate) struct Plane {
     pub(crate) applied: AppliedTo,
     /// Chunks that were taken and are not applied yet.
     pub(crate) unapplied: AtomicUsize,
+    /// Whether shards are told that the store takes nothing.
+    pub(crate) is_stalled: AtomicBool,
 }
 
 /// Why not everything is in the index.
@@ -170,7 +211,10 @@ impl Plane {
     ) {
         let read = self.history.read(slot, stream_id, from, bytes_max).await;
         let result = read.map_err(|error| {
-            tracing::warn!(%stream_id, ?from, %error, "settled records can't be read");
+            static SAID: Rarely = Rarely::new();
+            if SAID.is_due() {
+                tracing::warn!(%stream_id, ?from, %error, "settled records can't be read");
+            }
             Refusal::new(error.reason(), error.to_string())
         });
         self.outboxes.send(to.shard, ToShard::History { ticket: to.ticket, result });
@@ -185,19 +229,28 @@ impl Plane {
     }
 
     /// Tells shards what is committed, as it comes.
-    pub(crate) async fn tell_commits(self: Arc<Self>, mut committed: mpsc::Receiver<CommittedChunk>) {
+    pub(crate) async fn tell_commits(
+        self: Arc<Self>,
+        mut committed: mpsc::Receiver<CommittedChunk>,
+        lease: watch::Receiver<Option<Trouble>>,
+    ) {
         let (to_apply, unapplied) = mpsc::channel(UNAPPLIED_MAX);
         let (untaken, still_untaken) = watch::channel(None);
         let applying = tokio::spawn(Arc::clone(&self).apply_commits(unapplied, untaken));
         let telling = tokio::spawn({
             let plane = Arc::clone(&self);
-            async move { stalls::tell(&plane.outboxes, plane.uploader.stall(), still_untaken).await }
+            async move {
+                let causes = Causes { uploader: plane.uploader.stall(), index: still_untaken, lease };
+                let note = |is_stalled| plane.is_stalled.store(is_stalled, Ordering::Relaxed);
+                stalls::tell(&plane.outboxes, causes, note).await;
+            }
         });
         while let Some(chunk) = committed.recv().await {
             self.unapplied.fetch_add(1, Ordering::AcqRel);
             for (shard, upto) in &chunk.standard {
                 self.outboxes.send(*shard, ToShard::Committed { standard: *upto });
             }
+            self.applied.takes(&chunk).await;
             if to_apply.send(chunk).await.is_err() {
                 break;
             }
@@ -210,58 +263,89 @@ impl Plane {
         }
     }
 
-    /// Applies what is committed to the index, in order.
+    /// Applies what is committed to the index, in order: the more waits, the more in one write.
     async fn apply_commits(
         self: Arc<Self>,
         mut unapplied: mpsc::Receiver<CommittedChunk>,
-        untaken: watch::Sender<Option<Untaken>>,
+        untaken: watch::Sender<Option<Trouble>>,
     ) {
-        while let Some(chunk) = unapplied.recv().await {
-            self.history.insert_chunk(ObjectId::Chunk(chunk.at), &chunk.bytes);
-            self.apply(&chunk, &untaken).await;
-            self.applied.note(&chunk);
-            for (shard, upto) in &chunk.standard {
-                self.outboxes.send(*shard, ToShard::Applied { standard: *upto });
+        let mut chunks = Vec::with_capacity(UNAPPLIED_MAX);
+        while unapplied.recv_many(&mut chunks, UNAPPLIED_MAX).await > 0 {
+            for chunk in &chunks {
+                self.history.insert_chunk(ObjectId::Chunk(chunk.at), &chunk.bytes);
             }
-            for (shard, log, upto) in &chunk.settled {
-                self.outboxes.send(*shard, ToShard::Settled { log: *log, upto: *upto });
-            }
-            self.unapplied.fetch_sub(1, Ordering::AcqRel);
+            hit(Point::ChunkApply);
+            self.apply(&chunks, &untaken).await;
+            hit(Point::ChunkApplied);
+            chunks.drain(..).for_each(|chunk| self.on_applied(&chunk));
         }
     }
 
-    /// Applies a chunk, however often that fails.
-    async fn apply(&self, chunk: &CommittedChunk, untaken: &watch::Sender<Option<Untaken>>) {
-        let mut failed: Option<Instant> = None;
-        while let Err(error) = self.index.apply(chunk).await {
+    fn on_applied(&self, chunk: &CommittedChunk) {
+        self.applied.note(chunk);
+        for (shard, upto) in &chunk.standard {
+            self.outboxes.send(*shard, ToShard::Applied { standard: *upto });
+        }
+        for (shard, log, upto) in &chunk.settled {
+            self.outboxes.send(*shard, ToShard::Settled { log: *log, upto: *upto });
+        }
+        self.unapplied.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Applies chunks, however often that fails and however long it takes.
+    async fn apply(&self, chunks: &[CommittedChunk], untaken: &watch::Sender<Option<Trouble>>) {
+        let Some(first) = chunks.first().map(|chunk| chunk.at) else { return };
+        let since = Instant::now();
+        let is_untaken = |error: &str| {
             // Nothing is freed or forgotten until it is applied.
-            tracing::error!(chunk = %chunk.at, %error, "the index does not take a chunk");
-            let since = *failed.get_or_insert_with(Instant::now);
-            let why = format!("the index does not take chunk {}: {error}", chunk.at).into();
-            untaken.send_replace(Some(Untaken { since, why }));
+            let why = format!("the index does not take chunk {first}: {error}").into();
+            untaken.send_replace(Some(Trouble { since, why }));
+        };
+        loop {
+            let mut applying = Box::pin(self.index.apply(chunks));
+            let applied = match timeout(HANGS_AFTER, &mut applying).await {
+                Ok(applied) => applied,
+                Err(_) => {
+                    is_untaken(&format!("no answer within {} s", HANGS_AFTER.as_secs()));
+                    applying.await
+                }
+            };
+            let Err(error) = applied else { break };
+            tracing::debug!(chunk = %first, %error, "the index does not take a chunk");
+            is_untaken(&error.to_string());
             sleep(APPLY_AGAIN).await;
         }
-        if failed.is_some() {
-            untaken.send_replace(None);
-        }
+        untaken.send_if_modified(|trouble| trouble.take().is_some());
     }
 
     /// Makes durable what is applied, when it is time for it.
     pub(crate) async fn checkpoint(self: Arc<Self>) {
-        let mut last = Instant::now();
+        let (began, mut last) = (Instant::now(), None::<Instant>);
+        let said = Rarely::new();
         loop {
             sleep(CHECKPOINT_LOOK).await;
-            match self.index.checkpoint_if_due(last.elapsed()).await {
-                Ok(true) => last = Instant::now(),
+            let elapsed = match last {
+                Some(last) => last.elapsed(),
+                None if began.elapsed() >= FIRST_CHECKPOINT_AFTER => Duration::MAX,
+                None => began.elapsed(),
+            };
+            match self.index.checkpoint_if_due(elapsed).await {
+                Ok(true) => last = Some(Instant::now()),
                 Ok(false) => {}
-                Err(error) => tracing::warn!(%error, "the index is not made durable: it is tried again"),
+                Err(error) if said.is_due() => {
+                    tracing::warn!(%error, "the index is not made durable: it is tried again");
+                }
+                Err(_) => {}
             }
         }
     }
 }
 
 fn unreadable(error: &crate::index::IndexError) -> Refusal {
-    tracing::warn!(%error, "the index can't be read");
+    static SAID: Rarely = Rarely::new();
+    if SAID.is_due() {
+        tracing::warn!(%error, "the index can't be read");
+    }
     Refusal::new(Reason::Unavailable, format!("the index can't be read: {error}"))
 }
 

@@ -22,7 +22,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
+use tuning::room::Room;
 use wire::handoff::ToShard;
 use wire::slot::Slot;
 
@@ -31,6 +32,7 @@ use crate::core::settle_clock::ClockGuard;
 use crate::core::settle_pack::{BundleRules, CompactRules, PackRules};
 use crate::history::History;
 use crate::index::Index;
+use crate::rarely::Rarely;
 use crate::shell::unix_ms;
 use crate::store::Store;
 
@@ -44,6 +46,7 @@ pub use reclaim::Freed;
 
 use compact::Survey;
 use delete::Frees;
+use retention::Edges;
 use source::Unreadable;
 
 const MIB: u64 = 1 << 20;
@@ -115,6 +118,23 @@ impl Default for SettleOptions {
     }
 }
 
+/// How long a step waits at most while room is wanted.
+const HURRIED_PAUSE: Duration = Duration::from_secs(1);
+/// How long objects that nothing points to stay then, at most: a read that meets none any more asks the index again.
+const HURRIED_GRACE: Duration = Duration::from_secs(2);
+/// How old a chunk is that is bundled then.
+const HURRIED_AGE_MS: i64 = 1_000;
+/// The part of what is free that a bundle takes then, as a divisor.
+const HURRIED_DIVISOR: u64 = 4;
+/// How long after a start it is made durable what that has found: a star that does not live long must come to it.
+const FIRST_CHECKPOINT_AFTER: Duration = Duration::from_secs(30);
+
+/// While chunks are being applied, copying rests after a step for so many times as long as the step took: what is applied late holds
+/// up who makes streams, what is copied late only takes more room for a while.
+const COPY_REST_FACTOR: u32 = 8;
+/// It rests for so long at most.
+const COPY_REST_MAX: Duration = Duration::from_secs(60);
+
 /// Streams of one bundle at most: their rows change in one write.
 const OBJECT_STREAMS_MAX: usize = 16_384;
 
@@ -155,6 +175,8 @@ pub struct SettleParts {
     pub newest_ms: Option<i64>,
     /// An operator says that the wall clock is right.
     pub confirms_clock: bool,
+    /// The disk that holds the store, and becomes free by what settling deletes; `None` when the store is elsewhere.
+    pub room: Option<Arc<Room>>,
 }
 
 /// The background behind the channel. Its steps may run side by side; each of them does once at a time.
@@ -166,6 +188,7 @@ pub struct Settler {
     history: Arc<History>,
     newest_ms: Option<i64>,
     confirms_clock: bool,
+    room: Option<Arc<Room>>,
     options: SettleOptions,
     /// Held while extents move: two copies of one would be one too many.
     copying: tokio::sync::Mutex<()>,
@@ -175,6 +198,7 @@ pub struct Settler {
     /// How the clocks are kept; `None` until what was noted of them is read.
     clock: tokio::sync::Mutex<Option<clock::Kept>>,
     guard: Mutex<Option<ClockGuard>>,
+    edges: Mutex<Edges>,
     unreadable: Mutex<Unreadable>,
     counts: Mutex<SettleCounts>,
 }
@@ -186,7 +210,7 @@ impl Settler {
     /// Takes what it works with; nothing is done before a step is asked for, or [`Settler::run`] is.
     #[must_use]
     pub fn new(parts: SettleParts, options: SettleOptions) -> Self {
-        let SettleParts { store, index, channel, history, prior, newest_ms, confirms_clock } = parts;
+        let SettleParts { store, index, channel, history, prior, newest_ms, confirms_clock, room } = parts;
         let frees = tokio::sync::Mutex::new(Frees::new(channel.incarnation(), &prior));
         Self {
             store,
@@ -195,6 +219,7 @@ impl Settler {
             history,
             newest_ms,
             confirms_clock,
+            room,
             options,
             copying: tokio::sync::Mutex::default(),
             frees,
@@ -202,6 +227,7 @@ impl Settler {
             survey: tokio::sync::Mutex::default(),
             clock: tokio::sync::Mutex::default(),
             guard: Mutex::default(),
+            edges: Mutex::default(),
             unreadable: Mutex::default(),
             counts: Mutex::default(),
         }
@@ -210,31 +236,110 @@ impl Settler {
     /// Takes every step, again and again, until it is dropped. What retention asks of streams goes to `trims`, with the slot of each.
     pub async fn run(self: Arc<Self>, trims: impl Fn(Slot, ToShard) + Send + Sync + 'static) {
         let options = &self.options;
+        if let Err(error) = self.note_unneeded().await {
+            tracing::warn!(%error, "chunks of earlier channels go after a time of grace");
+        }
+        let first_checkpoint = options.checkpoint_every.min(FIRST_CHECKPOINT_AFTER);
         let boot_id = clock::boot_id();
-        let every: [(&str, Duration, Duration); 8] = [
+        let every: [(&str, Duration, Duration); 7] = [
             ("bundling chunks", options.look_every, options.look_every),
             ("deleting chunks", options.look_every, options.look_every),
             ("reclaiming objects", options.look_every, options.look_every),
             ("rewriting bundles", options.compact_every, options.compact_every),
             ("the upkeep of the index", options.upkeep_every, options.upkeep_every),
-            ("a checkpoint of the index", options.checkpoint_every, options.checkpoint_every),
-            ("looking for objects that nothing knows", options.orphans_after, options.orphans_every),
+            ("a checkpoint of the index", first_checkpoint, options.checkpoint_every),
             ("retention", options.retention_every, options.retention_every),
         ];
-        let [bundle, delete, reclaim, compact, upkeep, checkpoint, orphans, retention] = every;
+        let [bundle, delete, reclaim, compact, upkeep, checkpoint, retention] = every;
         tokio::join!(
-            repeat(bundle, || async { self.bundle_step(unix_ms()).await.map(|done| done.extents > 0) }),
-            repeat(delete, || async { self.delete_step().await.map(|done| done.has_more) }),
-            repeat(reclaim, || async { self.reclaim_step(unix_ms()).await.map(|done| done.has_more) }),
-            repeat(compact, || async { self.compact_step(unix_ms()).await.map(|done| done.extents > 0) }),
-            repeat(upkeep, || async { Ok(self.index.upkeep().await.map(|()| false)?) }),
-            repeat(checkpoint, || async { Ok(self.index.checkpoint().await.map(|()| false)?) }),
-            repeat(orphans, || async { self.orphan_step(unix_ms()).await.map(|_| false) }),
-            repeat(retention, || async {
+            self.repeat(bundle, || self.copy_step(self.bundle_step(unix_ms()))),
+            self.repeat(delete, || async { self.delete_step().await.map(|done| done.has_more) }),
+            self.repeat(reclaim, || async { self.reclaim_step(unix_ms()).await.map(|done| done.has_more) }),
+            self.repeat(compact, || self.copy_step(self.compact_step(unix_ms()))),
+            self.repeat(upkeep, || async { Ok(self.index.upkeep().await.map(|()| false)?) }),
+            self.repeat(checkpoint, || async { Ok(self.index.checkpoint().await.map(|()| false)?) }),
+            self.watch_orphans(),
+            self.repeat(retention, || async {
                 let look = clock::look(boot_id, &*self.store);
                 self.retention_step(look, &trims).await.map(|_| false)
             }),
         );
+    }
+
+    /// Whether room is wanted, so that what can be freed is freed sooner.
+    fn is_hurried(&self) -> bool {
+        self.room.as_ref().is_some_and(|room| room.is_low())
+    }
+
+    /// How long objects stay that nothing points to.
+    fn grace(&self) -> Duration {
+        if self.is_hurried() { self.options.grace.min(HURRIED_GRACE) } else { self.options.grace }
+    }
+
+    /// Which chunks are bundled: while room is wanted also few, and no more than there is room for the copy of.
+    fn bundle_rules(&self) -> BundleRules {
+        let rules = self.options.bundle_rules();
+        match self.room.as_ref().filter(|room| room.is_low()) {
+            Some(room) => BundleRules {
+                bytes: rules.bytes.min(room.free_bytes() / HURRIED_DIVISOR),
+                age_ms: rules.age_ms.min(HURRIED_AGE_MS),
+                ..rules
+            },
+            None => rules,
+        }
+    }
+
+    /// Waits between two steps, and not for long while room is wanted.
+    async fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            sleep(left.min(HURRIED_PAUSE)).await;
+            if left <= HURRIED_PAUSE || self.is_hurried() {
+                return;
+            }
+        }
+    }
+
+    /// Takes a step that copies; whether it did. It makes way for chunks that are being applied.
+    async fn copy_step(&self, step: impl Future<Output = Result<Bundled, SettleError>>) -> Result<bool, SettleError> {
+        let began = Instant::now();
+        let done = step.await?;
+        if done.extents > 0 && self.index.is_applying() {
+            self.pause((began.elapsed() * COPY_REST_FACTOR).min(COPY_REST_MAX)).await;
+        }
+        Ok(done.extents > 0)
+    }
+
+    /// Takes a step again and again: at once while there is more to do and room for it, else after a pause.
+    fn repeat<'a, F: Future<Output = Result<bool, SettleError>> + Send + 'a>(
+        &'a self,
+        (what, first, every): (&'static str, Duration, Duration),
+        step: impl Fn() -> F + Send + 'a,
+    ) -> Loop<'a> {
+        Box::pin(async move {
+            self.pause(first).await;
+            let said = Rarely::new();
+            loop {
+                let done = step().await.inspect_err(|error| put_off(what, error, &said));
+                match done {
+                    Ok(true) if !self.is_hurried() => tokio::task::yield_now().await,
+                    _ => self.pause(every).await,
+                }
+            }
+        })
+    }
+
+    /// Looks for orphans now and then, whether room is wanted or not: they are known by their age.
+    async fn watch_orphans(&self) {
+        sleep(self.options.orphans_after).await;
+        let said = Rarely::new();
+        loop {
+            if let Err(error) = self.orphan_step(unix_ms()).await {
+                put_off("looking for objects that nothing knows", &error, &said);
+            }
+            sleep(self.options.orphans_every).await;
+        }
     }
 
     /// What was counted since the start.
@@ -262,29 +367,19 @@ impl Settler {
         self.guard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn edges(&self) -> MutexGuard<'_, Edges> {
+        self.edges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn counted(&self) -> MutexGuard<'_, SettleCounts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Takes a step again and again: at once while there is more to do, else after a pause.
-fn repeat<'a, F: Future<Output = Result<bool, SettleError>> + Send + 'a>(
-    (what, first, every): (&'static str, Duration, Duration),
-    step: impl Fn() -> F + Send + 'a,
-) -> Loop<'a> {
-    Box::pin(async move {
-        sleep(first).await;
-        loop {
-            match step().await {
-                Ok(true) => tokio::task::yield_now().await,
-                Ok(false) => sleep(every).await,
-                Err(error) => {
-                    tracing::warn!(%error, "{what} is put off");
-                    sleep(every).await;
-                }
-            }
-        }
-    })
+fn put_off(what: &str, error: &(impl std::fmt::Display + ?Sized), said: &Rarely) {
+    if said.is_due() {
+        tracing::warn!(%error, "{what} is put off");
+    }
 }
 
 #[cfg(test)]

@@ -6,24 +6,27 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use tokio::runtime::Runtime;
+use failpoints::{Point, hit, wall_shift_ms};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle as TaskHandle, JoinSet};
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout_at};
 use wire::handoff::{Full, ReplyTo, ToControl, ToShard};
 use wire::ids::{BucketId, ClusterId, LogId, Lsn, ShardId};
 use wire::names::BucketName;
 use wire::reason::Reason;
 use wire::refusal::Refusal;
 
-use crate::background::{Options, Shards, StartError};
+use crate::background::{Options, Shards, StartError, Threads};
 use crate::channel::{Channel, LogFacts, PriorChannel, Uploader};
 use crate::core::buckets::{Buckets, Command, Stored};
+use crate::counters;
 use crate::history::{History, Locate};
 use crate::index::Index;
 use crate::load::{self, LoadError, Loaded};
 use crate::outbox::Outboxes;
 use crate::plane::{AppliedTo, Plane};
+use crate::rarely::Rarely;
+use crate::room;
 use crate::settle::{SettleParts, Settler};
 use crate::store::{Effect, PutNonce, Store, StoreError};
 
@@ -34,9 +37,7 @@ const READ_AGAIN: Duration = Duration::from_secs(1);
 /// Between attempts to hand a message to a shard whose queue was full.
 const SEND_AGAIN: Duration = Duration::from_millis(1);
 /// How long a stop waits for shards to take their last answers.
-const STOP_GRACE: Duration = Duration::from_secs(1);
-/// How long a stop waits for the store to take what was handed over, and the index.
-const FINISH_WITHIN: Duration = Duration::from_secs(20);
+const STOP_GRACE: Duration = Duration::from_millis(200);
 
 /// The way to control, for shards: never waits.
 #[derive(Clone, Debug)]
@@ -90,29 +91,38 @@ pub(crate) struct Parts {
     pub(crate) on_fenced: Box<dyn FnOnce(String) + Send>,
 }
 
+/// What a stop is told.
+#[derive(Debug, Default)]
+struct Stop {
+    /// How the head logs were left.
+    logs: Vec<LogFacts>,
+    /// How long the store is waited for.
+    within: Duration,
+}
+
 /// The background of a star, on threads of its own. Dropped, it stops by itself; [`Control::stop`] waits for it.
 #[derive(Debug)]
 pub struct Control {
     cluster: ClusterId,
-    stop: oneshot::Sender<Vec<LogFacts>>,
+    stop: oneshot::Sender<Stop>,
     thread: JoinHandle<()>,
 }
 
 impl Control {
     /// Starts to serve the shards.
-    pub(crate) fn start(runtime: Runtime, parts: Parts) -> Result<Self, StartError> {
+    pub(crate) fn start(threads: Threads, parts: Parts) -> Result<Self, StartError> {
         let shards = parts.shards.sinks.len();
         let shards = u16::try_from(shards).map_err(|_| StartError::Shards { shards })?;
         let (stop, stopping) = oneshot::channel();
         let cluster = parts.loaded.cluster;
         let locate: Arc<dyn Locate> = Arc::<Index>::clone(&parts.index);
         let history = {
-            let _inside = runtime.enter();
+            let _inside = threads.enter();
             History::new(Arc::clone(&parts.store), locate, &parts.options.history)?
         };
         let thread = thread::Builder::new().name("nova-control".to_owned());
         let thread = thread.spawn(move || {
-            runtime.block_on(async move { Shell::new(shards, parts, history).run(stopping).await });
+            threads.block_on(async move { Shell::new(shards, parts, history).run(stopping).await });
         });
         let thread = thread.map_err(|source| StartError::Thread { source })?;
         Ok(Self { cluster, stop, thread })
@@ -125,10 +135,11 @@ impl Control {
     }
 
     /// Finishes what the store is doing, answers the verbs that wait with `unavailable`, commits and applies what was handed
-    /// over, and releases the store; `logs` says how the head logs were left.
-    pub fn stop(self, logs: Vec<LogFacts>) {
+    /// over, and releases the store, if it does all that `within` this time; else the next start goes on with it. `logs` says how
+    /// the head logs were left.
+    pub fn stop(self, logs: Vec<LogFacts>, within: Duration) {
         // Refused only by a thread that has ended.
-        self.stop.send(logs).ok();
+        self.stop.send(Stop { logs, within }).ok();
         if let Err(panic) = self.thread.join() {
             std::panic::resume_unwind(panic);
         }
@@ -180,20 +191,28 @@ enum Event {
     LookedUp,
     ReadAgain,
     SendAgain,
-    Stop(Vec<LogFacts>),
+    Stop(Stop),
 }
 
 impl Shell {
     fn new(shards: u16, parts: Parts, history: History) -> Self {
         let Parts { store, loaded, options, channel, prior, index, shards: joints, on_fenced } = parts;
         let Shards { inbox, sinks, owner } = joints;
+        let rooms = options.rooms.clone();
         let (buckets, commands) = Buckets::on_loaded(shards, loaded.buckets);
         let outboxes = Arc::new(Outboxes::new(sinks));
         let history = Arc::new(history);
-        let applied = AppliedTo::new(&options.upload.settled);
+        let applied = AppliedTo::new(&options.upload.settled, options.unapplied_bytes);
         let (uploader, committed) = Uploader::start(&channel, options.upload);
-        let plane =
-            Arc::new(Plane { uploader, index, history, outboxes: Arc::clone(&outboxes), applied, unapplied: 0.into() });
+        let plane = Arc::new(Plane {
+            uploader,
+            index,
+            history,
+            outboxes: Arc::clone(&outboxes),
+            applied,
+            unapplied: 0.into(),
+            is_stalled: false.into(),
+        });
         let settler = Arc::new(Settler::new(
             SettleParts {
                 store: Arc::clone(&store),
@@ -203,6 +222,7 @@ impl Shell {
                 prior,
                 newest_ms: None,
                 confirms_clock: options.confirms_clock,
+                room: rooms.as_ref().and_then(|rooms| rooms.store.clone()),
             },
             options.settle,
         ));
@@ -212,11 +232,13 @@ impl Shell {
         };
         let (stop_taking, stop) = oneshot::channel();
         let taking = tokio::spawn(Arc::clone(&plane).take_entries(inbox.entries, stop));
-        let tasks = vec![
-            tokio::spawn(Arc::clone(&plane).tell_commits(committed)),
+        let told = counters::Told { meter: options.meter, is_billed: options.is_billed, rooms: rooms.clone() };
+        let mut tasks = vec![
+            tokio::spawn(Arc::clone(&plane).tell_commits(committed, channel.unrenewed())),
             tokio::spawn(Arc::clone(&plane).checkpoint()),
-            tokio::spawn(crate::counters::tell(Arc::clone(&plane), Arc::clone(&settler), options.meter)),
+            tokio::spawn(counters::tell(Arc::clone(&plane), Arc::clone(&settler), told)),
         ];
+        tasks.extend(rooms.map(|rooms| tokio::spawn(room::watch(Arc::clone(&plane), rooms))));
         let settling = tokio::spawn(settler.run(trims));
         let fenced = tokio::spawn({
             let channel = channel.clone();
@@ -243,14 +265,14 @@ impl Shell {
         shell
     }
 
-    async fn run(mut self, mut stopping: oneshot::Receiver<Vec<LogFacts>>) {
+    async fn run(mut self, mut stopping: oneshot::Receiver<Stop>) {
         let mut read_again = interval(READ_AGAIN);
         read_again.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let logs = loop {
+        let stop = loop {
             let unsent = !self.outboxes.are_empty();
             let room = !self.outboxes.is_any_full();
             let event = tokio::select! {
-                logs = &mut stopping => Event::Stop(logs.unwrap_or_default()),
+                stop = &mut stopping => Event::Stop(stop.unwrap_or_default()),
                 Some(ended) = self.store_tasks.join_next() => {
                     let (name, stored) = ended.unwrap_or_else(|e| std::panic::resume_unwind(e.into_panic()));
                     Event::Stored(name, stored)
@@ -277,11 +299,11 @@ impl Shell {
                     self.outboxes.flush();
                     Vec::new()
                 }
-                Event::Stop(logs) => break logs,
+                Event::Stop(stop) => break stop,
             };
             self.perform(commands);
         };
-        self.end(logs).await;
+        self.end(stop).await;
     }
 
     fn decide(&mut self, message: ToControl) -> Vec<Command> {
@@ -307,6 +329,7 @@ impl Shell {
 
     /// A shard makes no more streams in a bucket: what it has done is waited for, then the index counts.
     fn on_frozen(&mut self, shard: ShardId, bucket: BucketId, standard: Lsn, express: (LogId, Lsn)) {
+        hit(Point::BucketFrozen);
         let plane = Arc::clone(&self.plane);
         self.counts.spawn(async move {
             plane.uploader.flush();
@@ -369,7 +392,8 @@ impl Shell {
     }
 
     /// Every request is answered, no write is left half asked for, and what was handed over is in the store.
-    async fn end(mut self, logs: Vec<LogFacts>) {
+    async fn end(mut self, Stop { logs, within }: Stop) {
+        let until = Instant::now() + within;
         let commands = self.buckets.on_stop();
         self.perform(commands);
         self.asks.close();
@@ -379,7 +403,13 @@ impl Shell {
                 self.send(reply_to, ToShard::BucketReply { ticket: reply_to.ticket, result });
             }
         }
-        while self.store_tasks.join_next().await.is_some() {}
+        let verbs = async { while self.store_tasks.join_next().await.is_some() {} };
+        if timeout_at(until, verbs).await.is_err() {
+            tracing::warn!(
+                verbs = self.store_tasks.len(),
+                "the store has not answered bucket verbs: they may take effect yet"
+            );
+        }
         self.lookups.shutdown().await;
         self.counts.shutdown().await;
         let (stop_taking, taking) = self.taking;
@@ -391,8 +421,15 @@ impl Shell {
         self.settling.abort();
         // Ended by that, or by a panic that has been told.
         drop(self.settling.await);
-        if timeout(FINISH_WITHIN, finish(&self.plane, &self.channel, &logs)).await.is_err() {
-            tracing::warn!("the store did not take everything in time: the next start goes on with it");
+        if timeout_at(until, finish(&self.plane, &self.channel, &logs)).await.is_err() {
+            let within_ms = within.as_millis();
+            tracing::warn!(within_ms, "the store did not take everything in time: the next start goes on with it");
+        }
+        for LogFacts { log, number, end_lsn, .. } in logs {
+            let unsettled = unsettled(end_lsn, self.plane.applied.express(log));
+            if unsettled > 0 {
+                tracing::warn!(%log, number, unsettled, "entries of a head log are not in the store yet: they are on this disk");
+            }
         }
         let mut waited = Duration::ZERO;
         while !self.outboxes.are_empty() && waited < STOP_GRACE {
@@ -405,13 +442,21 @@ impl Shell {
     }
 }
 
+/// Entries of a log that ends before `end`, with all up to `settled` in the store.
+fn unsettled(end: Lsn, settled: Lsn) -> u64 {
+    end.get().saturating_sub(settled.get() + 1)
+}
+
 /// Commits what was handed over, makes the index durable, and releases the store.
 async fn finish(plane: &Plane, channel: &Channel, logs: &[LogFacts]) {
     if let Err(error) = plane.finish(channel).await {
         tracing::warn!(%error, "not everything is in the index: the next start goes on with it");
         return;
     }
-    if let Err(error) = channel.release(logs).await {
+    let is_settled = |facts: &LogFacts| unsettled(facts.end_lsn, plane.applied.express(facts.log)) == 0;
+    let logs: Vec<_> =
+        logs.iter().map(|facts| LogFacts { clean: facts.clean || is_settled(facts), ..*facts }).collect();
+    if let Err(error) = channel.release(&logs).await {
         tracing::warn!(%error, "the store is not released: the next start takes over as after a crash");
     }
 }
@@ -425,10 +470,12 @@ async fn ask(store: Arc<dyn Store>, command: Command) -> (BucketName, Stored) {
             let put = async {
                 let (object, nonce) = (load::object_of(&name)?, PutNonce::fresh());
                 let body = Bytes::from(bucket.encode());
+                hit(Point::BucketPut);
                 let kept = match &expected {
                     Some(version) => store.put_if_match(&object, version, body, nonce).await?,
                     None => store.put_if_absent(&object, body, nonce).await?,
                 };
+                hit(Point::BucketPutDone);
                 Ok(Stored::Kept(kept))
             };
             let stored = put.await.unwrap_or_else(|e| failed(&name, &e));
@@ -436,7 +483,9 @@ async fn ask(store: Arc<dyn Store>, command: Command) -> (BucketName, Stored) {
         }
         Command::Remove { name, expected } => {
             let remove = async {
+                hit(Point::BucketRemove);
                 store.delete_if_match(&load::object_of(&name)?, &expected).await?;
+                hit(Point::BucketRemoved);
                 Ok(Stored::Removed)
             };
             let stored = remove.await.unwrap_or_else(|e| failed(&name, &e));
@@ -462,13 +511,16 @@ fn failed(name: &BucketName, error: &LoadError) -> Stored {
         LoadError::Store(e) => (e.effect(), e.reason()),
         _ => (Effect::None, Reason::Internal),
     };
-    tracing::warn!(bucket = %name, %error, "the store failed");
+    static SAID: Rarely = Rarely::new();
+    if SAID.is_due() {
+        tracing::warn!(bucket = %name, %error, "the store failed");
+    }
     Stored::Failed { effect, refusal: Refusal::new(reason, format!("bucket {name}: {error}")) }
 }
 
 pub(crate) fn unix_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX).saturating_add(wall_shift_ms())
 }
 
 #[cfg(test)]

@@ -18,10 +18,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 pub use error::{CorruptObject, Effect, StoreError, StoreOp};
 pub use local::{LocalDirectory, OpenError};
 pub use memory::{Fault, Latency, MemoryStore, Rule, When};
+pub(crate) use metered::CostWindow;
 pub use metered::{Dollars, Metered, OpCounts, Purpose, StoreCounts, StoreMeter};
 pub use name::{NameError, ObjectName, ObjectPrefix};
 pub use s3::{S3Failure, S3Store};
@@ -81,6 +83,21 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn clock_skew_ms(&self) -> Option<i64> {
         None
     }
+
+    /// How the attempts failed that were made since the last that did not; `None` when the last one did not, and for a store
+    /// that makes one attempt at each operation.
+    fn trouble(&self) -> Option<Trouble> {
+        None
+    }
+}
+
+/// Something that the store does not do, though it is tried again and again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// When it was tried first, or failed first.
+    pub since: Instant,
+    /// How it failed last.
+    pub why: Arc<str>,
 }
 
 /// Which write an object's content is. Opaque: only equality means anything (an ETag on S3).

@@ -25,10 +25,11 @@ use crate::surroundings::Surroundings;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// A star on which nothing was asked for so long is quiet.
 const QUIET: Duration = Duration::from_millis(250);
-/// How long answers that are under way may take once nothing new is served.
+/// How long answers that are under way may take once nothing new is served; and past the time that a drain has.
 const FINISH_WITHIN: Duration = Duration::from_secs(5);
+const FINISH_LATE: Duration = Duration::from_millis(300);
 /// How long the tasks of connections may take to end.
-const CLOSE_WITHIN: Duration = Duration::from_secs(1);
+const CLOSE_WITHIN: Duration = Duration::from_millis(500);
 
 /// What asks a client to finish and reconnect.
 pub(crate) fn go_away() -> GoAway {
@@ -53,7 +54,7 @@ impl Shell {
         self.ask_clients_to_go();
         self.wait_until_quiet(deadline).await;
         self.is_closed.set(true);
-        self.wait_until_answered().await;
+        self.wait_until_answered(deadline).await;
         self.log.seal().await;
         self.settle_all(deadline).await;
         self.tell_how_the_log_is_left();
@@ -97,9 +98,9 @@ impl Shell {
     }
 
     /// Waits until no shard owes an answer: until then each may have work of another's connections.
-    async fn wait_until_answered(&self) {
+    async fn wait_until_answered(&self, deadline: Duration) {
         let (answered, all) = (&self.star.answered_shards, self.all_shards());
-        let until = self.mono() + FINISH_WITHIN;
+        let until = (self.mono() + FINISH_WITHIN).min(deadline.max(self.mono() + FINISH_LATE));
         while answered.load(Ordering::Relaxed) != all && self.mono() < until {
             if self.has_answered_all() {
                 answered.fetch_or(bit(self.me), Ordering::Relaxed);

@@ -32,8 +32,10 @@ const READ_AGAIN: Duration = Duration::from_secs(5);
 const OFFER_AGAIN: Duration = Duration::from_millis(2);
 /// Parts of the longest time that records may be on this disk alone: its age is known to one of them.
 const BACKLOG_MARKS: u32 = 64;
-/// How long a draining shard waits for its logs to be settled, as long as the store takes chunks.
+/// How long a draining shard waits for its logs to be settled, as long as the store takes chunks; and past the time that a drain
+/// has, so that control has at least been given what there is.
 const SETTLE_WITHIN: Duration = Duration::from_secs(10);
+const SETTLE_LATE: Duration = Duration::from_millis(200);
 
 /// What a reading thread tells its shard.
 #[derive(Debug)]
@@ -406,7 +408,7 @@ impl Shell {
 
     /// Waits until everything is settled, as long as the store takes it.
     pub(crate) async fn settle_all(&self, deadline: Duration) {
-        let until = deadline.max(self.mono() + SETTLE_WITHIN);
+        let until = (self.mono() + SETTLE_WITHIN).min(deadline.max(self.mono() + SETTLE_LATE));
         while self.mono() < until && self.is_settling() {
             glommio::timer::sleep(GATHER).await;
         }

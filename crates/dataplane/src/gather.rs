@@ -170,9 +170,10 @@ impl Shell {
         ]);
         counters.extend(self.own_mailbox().pulse.counters());
         let counter = |(name, value): (&str, u64)| Counter { shard: self.me.get(), name: name.to_owned(), value };
-        // What is the star's stands with its first shard.
+        // What is the star's is told by its first shard.
         let of_star = state.control_counters.iter().filter(|_| self.me == ShardId::ZERO);
-        let of_star = of_star.map(|(name, value)| counter((name, *value)));
+        let of_star =
+            of_star.map(|(name, value)| Counter { shard: Counter::OF_STAR, name: name.clone(), value: *value });
         counters.into_iter().map(counter).chain(of_star).collect()
     }
 }

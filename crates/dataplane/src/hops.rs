@@ -93,7 +93,8 @@ impl Shell {
             | ToShard::Stall { .. }
             | ToShard::Loaded { .. }
             | ToShard::History { .. }
-            | ToShard::TrimTo { .. } => state.core.on_control(message, &mut state.world),
+            | ToShard::TrimTo { .. }
+            | ToShard::DeleteEmpty { .. } => state.core.on_control(message, &mut state.world),
         }
     }
 

@@ -1,7 +1,7 @@
 //! One shard a core: sequences, fences, commits, serves the wire.
 //!
 //! The decisions are in `core`, which knows neither clock nor socket. Around it stands a shell on glommio: `recover` reads
-//! the head logs, `star` starts a pinned thread a shard, and there `incoming` makes frames of bytes, `dispatch` finds who
+//! the head logs, `doors` listens, `star` starts a pinned thread a shard, and there `incoming` makes frames of bytes, `dispatch` finds who
 //! serves them, `outgoing` sends what the core answers, and `hops` carries what belongs to another shard. The tasks of a
 //! shard share one `shell::State`, which each borrows for a turn. `feeding` hands what is durable over to be settled.
 
@@ -9,6 +9,7 @@ mod bell;
 mod conns;
 mod core;
 mod dispatch;
+mod doors;
 mod drain;
 mod feeding;
 mod gather;
@@ -19,6 +20,8 @@ mod listing;
 mod mailbox;
 mod os;
 mod outgoing;
+mod planted;
+mod porter;
 mod recover;
 mod remote_subscriptions;
 mod remotes;
@@ -30,6 +33,8 @@ mod surroundings;
 mod tasks;
 mod watchdog;
 
-pub use recover::{HeadLogs, LogFacts, NothingSettled, Progress, RecoveredStar, Settled, held_bytes};
+pub use doors::Doors;
+pub use porter::Porter;
+pub use recover::{HeadLogs, LogFacts, LogReach, NothingSettled, Progress, RecoveredStar, Settled, has_logs};
 pub use star::{LogLeft, Options, ShardEnded, Star, TellShard, abort_on_panic, start};
 pub use start_error::StartError;

@@ -72,6 +72,19 @@ pub struct LogFacts {
     pub last_epoch: Epoch,
 }
 
+/// How far a head log reaches, now that it is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogReach {
+    /// Its number.
+    pub number: u16,
+    /// Its id.
+    pub log: LogId,
+    /// The highest epoch in it.
+    pub last_epoch: Epoch,
+    /// One past its last entry.
+    pub end_lsn: Lsn,
+}
+
 /// Every head log of a data directory, locked and not read yet.
 #[derive(Debug)]
 pub struct HeadLogs {
@@ -116,6 +129,18 @@ impl RecoveredStar {
         self.progress
     }
 
+    /// How far each log reaches that was ever written, and its directory.
+    #[must_use]
+    pub fn reaches(&self) -> Vec<(LogReach, &Path)> {
+        let mut reaches = Vec::new();
+        for HeadLog { number, recovered, .. } in &self.logs {
+            let (number, last_epoch, end_lsn) = (*number, recovered.last_epoch(), recovered.end_lsn());
+            let reach = |log| (LogReach { number, log, last_epoch, end_lsn }, recovered.dir());
+            reaches.extend(recovered.log_id().map(reach));
+        }
+        reaches
+    }
+
     /// How each log was left, by its directory.
     pub fn verdicts(&self) -> impl Iterator<Item = (&Path, &Verdict)> {
         self.logs.iter().map(|log| (log.recovered.dir(), log.recovered.verdict()))
@@ -127,15 +152,12 @@ fn log_dir(data: &Path, number: u16) -> PathBuf {
     data.join(LOGS).join(number.to_string())
 }
 
-/// Bytes of the segments that the head logs under `data` hold.
+/// Whether a head log under `data` was ever written; one that was set aside is none.
 #[must_use]
-pub fn held_bytes(data: &Path) -> u64 {
+pub fn has_logs(data: &Path) -> bool {
     let files = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
-    files(data.join(LOGS))
-        .flat_map(|log| files(log.path()))
-        .filter_map(|file| file.metadata().ok())
-        .map(|metadata| metadata.len())
-        .sum()
+    let is_log = |log: &fs::DirEntry| log.file_name().to_str().is_some_and(|name| name.parse::<u16>().is_ok());
+    files(data.join(LOGS)).filter(is_log).any(|log| files(log.path()).next().is_some())
 }
 
 impl HeadLogs {

@@ -84,6 +84,7 @@ async fn begin(start: ShardStart, tell_control: TellControl) -> Result<(Rc<Shell
     let next = start.recovered.end_lsn();
     let log = Log::open(start.log_options, start.recovered, epoch, on_durable, express_log::abort).await;
     let log = log.map_err(|source| StartError::Open { shard, source })?;
+    log.keep_within(Arc::clone(&star.rooms.data));
     let failed = |source| StartError::Listen { addr: std::net::SocketAddr::from(([0, 0, 0, 0], 0)), source };
     let second = OwnedFd::from(start.listener.try_clone().map_err(failed)?);
     let config = ShardConfig {
@@ -96,12 +97,15 @@ async fn begin(start: ShardStart, tell_control: TellControl) -> Result<(Rc<Shell
         held_bytes_max: start.memory.1 - start.memory.0.min(start.memory.1),
         own_log_id: log.id(),
         loss_epoch: start.loss_epoch,
+        standard_patience: star.standard_patience,
         rows_max: start.memory.1 / ROW_BYTES,
     };
     let own = Fed::own(Feed::new(log.id(), start.settled, next, start.tenures), shard.get(), own_dir);
     let others = start.other_logs.into_iter().filter_map(|(index, log)| Fed::other(log, index));
     let feeds = Feeds::new(std::iter::once(own).chain(others).collect(), &star.old_logs);
-    let world = Surroundings::new((shard, usize::from(star.shards)), (log.clone(), feeds), star.started, tell_control);
+    let mut world =
+        Surroundings::new((shard, usize::from(star.shards)), (log.clone(), feeds), star.started, tell_control);
+    world.store_room.clone_from(&star.rooms.store);
     let state = State {
         core: Shard::new(config, start.streams),
         world,

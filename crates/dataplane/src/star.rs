@@ -1,7 +1,7 @@
 //! How do the shards of a star start, and how are they stopped?
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::mpsc;
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 use express_log::{LogOptions, SyncMode};
 use glommio::{ExecutorJoinHandle, LocalExecutorBuilder, PoolPlacement};
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
-use tuning::bounds::ACCEPT_BACKLOG;
+use tuning::room::Rooms;
 use tuning::settings::{LogSync, Settings};
 use wire::handoff::{Full, ToControl, ToShard};
 use wire::ids::{ClusterId, Epoch, LogId, Lsn, ShardId, StarId};
 use wire::slot::Slot;
 
 use crate::core::Placement;
+use crate::doors::Doors;
 use crate::feeding::OldLogs;
 use crate::hop::Mailbox;
 use crate::recover::RecoveredStar;
@@ -41,14 +41,14 @@ const COOP_RINGS: u32 = 2;
 /// What a star is started with.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where the wire is listened on; port 0 takes a free one, the same for every shard.
-    pub listen: SocketAddr,
     /// The CPU of each shard.
     pub shard_cpus: Vec<usize>,
     /// What the operator chose.
     pub settings: Settings,
     /// Bytes that each head log may take.
     pub log_bytes_max: u64,
+    /// The disks of the head logs and of the store.
+    pub rooms: Rooms,
     /// The version that clients are told.
     pub version: &'static str,
     /// The cluster.
@@ -85,9 +85,12 @@ pub(crate) struct StarFacts {
     pub(crate) append_window: u32,
     pub(crate) keepalive: Duration,
     pub(crate) drain_timeout: Duration,
+    /// How long what is under way in the standard store may wait once that takes nothing.
+    pub(crate) standard_patience: Duration,
     /// How long a record may be on this disk alone.
     pub(crate) backlog_age_max: Duration,
     pub(crate) connections_max: usize,
+    pub(crate) rooms: Rooms,
     pub(crate) started: Instant,
     /// Shards that have nothing to do while the star drains, a bit each.
     pub(crate) quiet_shards: AtomicU64,
@@ -136,12 +139,13 @@ pub fn abort_on_panic() {
     }));
 }
 
-/// Starts the shards of a star; each serves once control has sent it a table of buckets.
+/// Starts the shards of a star behind its doors; each serves once control has sent it a table of buckets.
 ///
 /// # Errors
 /// [`StartError`]; no thread is left behind then.
 pub fn start(
     options: &Options,
+    doors: &Doors,
     recovered: RecoveredStar,
     to_control: impl Fn(ToControl) -> Result<(), Full> + Send + Clone + 'static,
 ) -> Result<Star, StartError> {
@@ -150,7 +154,7 @@ pub fn start(
         return Err(StartError::Shards { recovered: recovered.streams.len(), asked: shards });
     }
     express_log::try_ring().map_err(|source| StartError::IoUring { source })?;
-    let (addr, listeners) = listen(options.listen, shards)?;
+    let (addr, listeners) = (doors.addr(), doors.listeners(shards)?);
     let mailboxes: Arc<[Mailbox]> = (0..shards).map(|_| Mailbox::new(shards)).collect();
     let watchdog = watch(&mailboxes)?;
     let tenures = recovered.logs.iter().flat_map(|log| log.tenures.iter().map(|(epoch, _)| *epoch));
@@ -236,8 +240,10 @@ fn facts(options: &Options, shards: u16, old_logs: OldLogs) -> StarFacts {
         append_window: settings.append_window,
         keepalive: settings.keepalive_ms.duration(),
         drain_timeout: settings.drain_timeout_ms.duration(),
+        standard_patience: settings.s3.attempt_timeout_ms.duration(),
         backlog_age_max: settings.settle.backlog_age_max_ms.duration(),
         connections_max: settings.connections_max as usize,
+        rooms: options.rooms.clone(),
         started: Instant::now(),
         quiet_shards: AtomicU64::new(0),
         finishes: AtomicBool::new(false),
@@ -297,29 +303,6 @@ fn check_coop(shards: usize) {
     if rings < wanted {
         tracing::warn!(rings, wanted, "IORING_SETUP_COOP_TASKRUN did not take hold: shards serve about half the load");
     }
-}
-
-/// Listens once a shard on one address.
-fn listen(addr: SocketAddr, shards: usize) -> Result<(SocketAddr, Vec<TcpListener>), StartError> {
-    let failed = |source| StartError::Listen { addr, source };
-    // Sharing the port lets a second star take it without an error; a plain socket finds out.
-    drop(bind(addr, false).map_err(failed)?);
-    let first = bind(addr, true).map_err(failed)?;
-    let bound = first.local_addr().map_err(failed)?.as_socket().unwrap_or(addr);
-    let rest = (1..shards).map(|_| bind(bound, true));
-    let sockets: Vec<Socket> = std::iter::once(Ok(first)).chain(rest).collect::<io::Result<_>>().map_err(failed)?;
-    let listen = |socket: Socket| socket.listen(ACCEPT_BACKLOG).map(|()| TcpListener::from(socket));
-    let listeners = sockets.into_iter().map(listen).collect::<io::Result<_>>().map_err(failed)?;
-    Ok((bound, listeners))
-}
-
-fn bind(addr: SocketAddr, shares_port: bool) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
-    // Connections of the star before may still be closing.
-    socket.set_reuse_address(true)?;
-    socket.set_reuse_port(shares_port)?;
-    socket.bind(&SockAddr::from(addr))?;
-    Ok(socket)
 }
 
 impl Star {

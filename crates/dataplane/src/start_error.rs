@@ -107,7 +107,7 @@ pub enum StartError {
         message: String,
     },
     /// A head log can't be written.
-    #[error("the head log of shard {shard} can't be opened: {source}")]
+    #[error("the head log of shard {shard} can't be opened: {source}{}", if is_full(source) { "; free some room" } else { "" })]
     Open {
         /// The shard.
         shard: ShardId,
@@ -137,10 +137,17 @@ impl StartError {
     pub fn reason(&self) -> Reason {
         match self {
             Self::Index { refusal } => refusal.reason,
+            Self::Open { source, .. } if is_full(source) => Reason::ResourceExhausted,
             Self::Shards { .. } | Self::Executor { .. } | Self::Ended { .. } => Reason::Internal,
             _ => Reason::FailedPrecondition,
         }
     }
+}
+
+/// Whether it is for want of room on the disk.
+fn is_full(error: &OpenError) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error, OpenError::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
 }
 
 fn corruption(path: &std::path::Path, damages: &[Damage]) -> String {

@@ -3,9 +3,12 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use express_log::{EntryPos, Log, NoRoom, RoomClass};
+use failpoints::Point;
+use tuning::room::Room;
 use wire::handoff::{Full, Parcel, ToControl};
 use wire::ids::{Lsn, ShardId};
 
@@ -51,6 +54,8 @@ pub(crate) struct Surroundings {
     pub(crate) has_appended: bool,
     /// The head logs that this shard has settled.
     pub(crate) feeds: Feeds,
+    /// The disk of the store, when it is one of this host.
+    pub(crate) store_room: Option<Arc<Room>>,
     /// Content and first stamp of the batch that is appended next.
     batch: (u32, i64),
     log: Log,
@@ -86,6 +91,7 @@ impl Surroundings {
             counts: Counts::default(),
             has_appended: false,
             feeds,
+            store_room: None,
             batch: (0, 0),
             log,
             started,
@@ -102,6 +108,7 @@ impl Surroundings {
     pub(crate) fn read_clocks(&mut self) {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let wall_ms = i64::try_from(wall.as_millis()).unwrap_or(i64::MAX);
+        let wall_ms = wall_ms.saturating_add(failpoints::wall_shift_ms());
         self.now = Now { wall_ms, mono: self.started.elapsed() };
     }
 
@@ -166,6 +173,16 @@ impl World for Surroundings {
     #[inline]
     fn room(&self, entry_bytes: usize, class: RoomClass) -> Result<(), NoRoom> {
         self.log.room(entry_bytes, class)
+    }
+
+    #[inline]
+    fn store_room(&self) -> Result<(), NoRoom> {
+        match &self.store_room {
+            Some(room) if room.is_low() => {
+                Err(NoRoom::Disk { free_bytes: room.free_bytes(), kept_bytes: room.marks().reserve_bytes })
+            }
+            _ => Ok(()),
+        }
     }
 
     #[inline]
@@ -246,6 +263,11 @@ impl World for Surroundings {
     fn fetch(&mut self, fetch: Fetch) {
         self.fetches.push_back(fetch);
         self.fetch_bell.ring();
+    }
+
+    #[inline]
+    fn reach(&mut self, point: Point) {
+        failpoints::hit(point);
     }
 
     fn to_control(&mut self, message: ToControl) -> Result<(), Full> {

@@ -1,7 +1,7 @@
 //! What a log asks of a disk and of the thread it runs on.
 
 pub(crate) mod disk;
-#[cfg(test)]
+#[cfg(any(test, feature = "simulated"))]
 pub(crate) mod memory;
 
 use std::future::Future;

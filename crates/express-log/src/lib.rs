@@ -19,6 +19,7 @@ mod log;
 mod metrics;
 mod names;
 mod options;
+mod planted;
 mod recovery;
 mod ring;
 mod room;
@@ -29,6 +30,8 @@ pub use self::device::{Blankness, Device};
 pub use self::entry::{EntryPos, ReplayedEntry};
 pub use self::fatal::{FatalError, abort};
 pub use self::history::{HistoryReader, ReadBytes};
+#[cfg(feature = "simulated")]
+pub use self::log::simulated::{SimulatedDisk, SimulatedLog};
 pub use self::log::{Log, OpenError};
 pub use self::metrics::LogMetrics;
 pub use self::options::{LogOptions, OptionsError, SyncMode};

@@ -3,13 +3,17 @@
 mod open;
 mod release;
 mod shared;
+#[cfg(feature = "simulated")]
+pub(crate) mod simulated;
 mod tasks;
 
 use std::fmt;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 
+use tuning::room::Room;
 use wire::ids::{Epoch, LogId, Lsn, SegmentId};
 
 pub use self::open::OpenError;
@@ -91,7 +95,18 @@ impl<D: Device> Log<D> {
     /// [`NoRoom`], which says whether waiting helps.
     #[inline]
     pub fn room(&self, entry_bytes: usize, class: RoomClass) -> Result<(), NoRoom> {
-        self.shared.pipeline.borrow().room(entry_bytes, class)
+        self.shared.pipeline.borrow().room(entry_bytes, class)?;
+        match self.shared.room.get() {
+            Some(room) if class == RoomClass::Data && room.is_low() => Err(full(room)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes the log's segments from this room on the disk; called once, right after the log was opened. While the room is low
+    /// there is none for data.
+    pub fn keep_within(&self, room: Arc<Room>) {
+        // It has none before.
+        let _ = self.shared.room.set(room);
     }
 
     /// Waits until there may be room again after [`NoRoom::Busy`]; ask [`room`](Self::room) again then.
@@ -191,6 +206,11 @@ impl<D: Device> Log<D> {
     pub fn metrics(&self) -> LogMetrics {
         self.shared.metrics()
     }
+}
+
+#[cold]
+fn full(room: &Room) -> NoRoom {
+    NoRoom::Disk { free_bytes: room.free_bytes(), kept_bytes: room.marks().reserve_bytes }
 }
 
 #[cfg(test)]

@@ -26,6 +26,14 @@ pub enum NoRoom {
         /// The most they may be.
         log_bytes_max: u64,
     },
+    /// What is left of the disk is kept back to trim, delete and settle: passes when there is room on it again.
+    #[error("the disk is full: {free_bytes} bytes are free, and {kept_bytes} are kept back to trim, delete and settle")]
+    Disk {
+        /// Bytes that are free.
+        free_bytes: u64,
+        /// Bytes that are kept back of them.
+        kept_bytes: u64,
+    },
     /// The log is being sealed or has failed: does not pass.
     #[error("the log is closed")]
     Closed,

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// A binary of the package `cli`, built once a process, with the profile and in the target directory of the running test.
+/// A binary of the package `cli`, built once a process, with the profile and in the target directory of the running test, and with
+/// the fail points that builds for users have not.
 pub(crate) fn binary(name: &str) -> PathBuf {
     static DIR: OnceLock<PathBuf> = OnceLock::new();
     let dir = DIR.get_or_init(|| {
@@ -24,7 +25,7 @@ fn build(dir: &Path) {
     };
     let target = dir.parent().expect("the target directory");
     let built = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--package", "cli", "--bins", "--profile", profile])
+        .args(["build", "--quiet", "--package", "cli", "--bins", "--features", "failpoints", "--profile", profile])
         .arg("--manifest-path")
         .arg(manifest_dir().join("../../Cargo.toml"))
         .arg("--target-dir")

@@ -13,9 +13,9 @@ use std::time::Duration;
 use client::Class;
 
 /// The bucket of the S3 server that the tests use.
-const S3_BUCKET: &str = "nova-test";
+pub(crate) const S3_BUCKET: &str = "nova-test";
 /// An answer of the S3 server takes at most so long.
-const ANSWER_MAX: Duration = Duration::from_secs(30);
+pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// What one run of the tests is about.
 #[derive(Debug)]
@@ -113,12 +113,17 @@ pub fn load_of(full: usize) -> usize {
     if class() == Class::Standard && s3_server().is_some() { full / 10 } else { full }
 }
 
+/// Where in the bucket the store of a data directory lies.
+pub(crate) fn prefix_of(data: &Path) -> String {
+    let parts = data.components().map(|part| part.as_os_str().to_string_lossy());
+    let parts: Vec<_> = parts.map(|part| part.trim_matches('/').to_owned()).filter(|part| !part.is_empty()).collect();
+    parts.join("/")
+}
+
 /// Gives a `novad` on `data` the store that was chosen: the same at each of its starts, and no other data directory's.
 pub(crate) fn store_of(data: &Path, command: &mut Command) {
     let Some(endpoint) = chosen().endpoint.as_deref() else { return };
-    let parts = data.components().map(|part| part.as_os_str().to_string_lossy());
-    let parts: Vec<_> = parts.map(|part| part.trim_matches('/').to_owned()).filter(|part| !part.is_empty()).collect();
-    command.env("NOVA_STORE", format!("s3://{S3_BUCKET}/{}", parts.join("/")));
+    command.env("NOVA_STORE", format!("s3://{S3_BUCKET}/{}", prefix_of(data)));
     command.env("NOVA_S3_ENDPOINT", endpoint).env("NOVA_S3_REGION", "us-east-1");
     command.env("AWS_ACCESS_KEY_ID", "test").env("AWS_SECRET_ACCESS_KEY", "test");
 }

@@ -18,7 +18,10 @@ impl Tag {
     #[must_use]
     pub fn body(self, bytes: usize) -> String {
         let Self { writer, index } = self;
-        format!("{:.<bytes$}", format!("{writer}:{index}:"))
+        let mut body = format!("{writer}:{index}:");
+        // A width in a format goes up to 65 535 alone.
+        body.extend(std::iter::repeat_n('.', bytes.saturating_sub(body.len())));
+        body
     }
 
     /// The tag of a record.
@@ -67,6 +70,17 @@ impl Acked {
         Self(self.0.iter().filter(|(_, at)| **at >= seq_num).map(|(index, at)| (*index, *at)).collect())
     }
 
+    /// Forgets those before this sequence number: they are trimmed.
+    pub fn forget_before(&mut self, seq_num: u64) {
+        self.0.retain(|_, at| *at >= seq_num);
+    }
+
+    /// Where the last one stands.
+    #[must_use]
+    pub fn last(&self) -> Option<u64> {
+        self.0.values().copied().max()
+    }
+
     /// Holds a whole stream against what `writer` was told: each acked record stands where it was acked, no record stands
     /// there twice, and the writer's records stand in the order in which it wrote them.
     ///
@@ -92,7 +106,7 @@ impl Acked {
     }
 }
 
-/// Reads a whole stream, a page at a time.
+/// Reads a whole stream, a page at a time; what is trimmed meanwhile is left out.
 ///
 /// # Panics
 /// When a page doesn't come.
@@ -100,11 +114,19 @@ pub async fn read_all(client: &Client, address: &Address) -> Vec<Record> {
     let mut records: Vec<Record> = Vec::new();
     let mut options = ReadOptions::from(0).clamp();
     loop {
-        let page = client.read(address, options).await.expect("a page");
+        let page = match client.read(address, options).await {
+            Ok(page) => page,
+            Err(error) => {
+                let left = error.trim_point().unwrap_or_else(|| panic!("a page: {error:?}"));
+                records.clear();
+                options = ReadOptions::from(left.get()).clamp();
+                continue;
+            }
+        };
         if page.records.is_empty() {
             return records;
         }
-        options = ReadOptions::from(page.end.get());
+        options = ReadOptions::from(page.end.get()).clamp();
         records.extend(page.records);
     }
 }

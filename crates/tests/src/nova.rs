@@ -1,9 +1,9 @@
 //! How is the command line run, with what on its input, and what came of it?
 
 use std::ffi::OsStr;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -34,6 +34,43 @@ pub struct Outcome {
     pub stderr: String,
 }
 
+/// A command that serves, killed when this is dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Running {
+    /// The next line that it says.
+    ///
+    /// # Panics
+    /// When it says no more.
+    pub fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.said.read_line(&mut line).expect("its output") > 0, "it says nothing more");
+        line.trim_end().to_owned()
+    }
+
+    /// Asks it to end, and waits for its exit code.
+    ///
+    /// # Panics
+    /// When it can't be waited for.
+    pub fn stop(mut self) -> Option<i32> {
+        signal(self.child.id(), Signal::TERM);
+        self.child.wait().expect("its end").code()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // One that ended meanwhile is waited for again, which does no harm.
+        let _gone = self.child.kill();
+        let _waited = self.child.wait();
+        child_ended(self.child.id());
+    }
+}
+
 impl Nova {
     /// A command line whose star listens at `addr`.
     #[must_use]
@@ -48,6 +85,19 @@ impl Nova {
         command.env("NOVA_ADDR", self.addr.to_string()).args(args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
+    }
+
+    /// Starts a command that serves until it is stopped.
+    ///
+    /// # Panics
+    /// When it can't be started.
+    #[must_use]
+    pub fn start<S: AsRef<OsStr>>(&self, args: &[S]) -> Running {
+        let mut command = self.command(args);
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("nova starts");
+        child_started(child.id());
+        let said = BufReader::new(child.stdout.take().expect("its output"));
+        Running { child, said }
     }
 
     /// Runs a command with `stdin` as its input, to its end.

@@ -16,6 +16,7 @@ use rustix::process::Signal;
 use crate::bounded::{child_ended, child_started, signal};
 use crate::built::binary;
 use crate::combination::store_of;
+use crate::failing::Script;
 use crate::nova::Nova;
 use crate::scratch::bucket;
 
@@ -24,11 +25,12 @@ const START_MAX: Duration = Duration::from_secs(40);
 /// So does an end.
 const END_MAX: Duration = Duration::from_secs(40);
 /// Small enough that tests roll segments and leave memory, large enough that none runs full by chance.
-const SETTINGS: [(&str, &str); 4] = [
+const SETTINGS: [(&str, &str); 5] = [
     ("NOVA_LOG_SEGMENT_BYTES", "8MiB"),
     ("NOVA_LOG_BYTES_MAX", "1GiB"),
     ("NOVA_MEMORY_RING_BYTES_MAX", "4MiB"),
     ("NOVA_SHARDS", "1"),
+    ("NOVA_HTTP", "off"),
 ];
 /// Ports that the system gives to no outgoing connection: between two starts of a star nobody else must get its own, and
 /// a client that knocks on a closed port of the other range may end up connected to itself.
@@ -50,8 +52,11 @@ pub struct Ended {
 pub struct Novad {
     child: Option<Child>,
     addr: SocketAddr,
+    http: Option<SocketAddr>,
     data: PathBuf,
     args: Vec<String>,
+    /// The script of its fail points.
+    script: Option<PathBuf>,
     log: Arc<Mutex<String>>,
 }
 
@@ -82,7 +87,19 @@ impl Novad {
     pub fn unstarted(data: &Path, args: &[&str]) -> Self {
         let addr = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        Self { child: None, addr, data: data.to_owned(), args, log: Arc::default() }
+        Self { child: None, addr, http: None, data: data.to_owned(), args, script: None, log: Arc::default() }
+    }
+
+    /// As [`Novad::start`], with the script of its fail points.
+    ///
+    /// # Panics
+    /// When it doesn't serve.
+    #[must_use]
+    pub fn start_failing(data: &Path, args: &[&str], script: &Script) -> Self {
+        let mut novad = Self::unstarted(data, args);
+        novad.script = Some(script.path().to_owned());
+        novad.restart();
+        novad
     }
 
     /// How a start ends that must be refused.
@@ -134,8 +151,8 @@ impl Novad {
         self.child = Some(child);
         let until = Instant::now() + START_MAX;
         match heard.recv_timeout(until - Instant::now()) {
-            Ok(addr) => {
-                self.addr = addr;
+            Ok((http, addr)) => {
+                (self.http, self.addr) = (http, addr);
                 Ok(())
             }
             Err(RecvTimeoutError::Disconnected) => {
@@ -202,6 +219,9 @@ impl Novad {
     pub fn try_restart(&mut self) -> Result<(), Ended> {
         let mut command = Self::command(&self.data);
         command.arg("--listen").arg(self.addr.to_string()).args(&self.args);
+        if let Some(script) = &self.script {
+            command.env(failpoints::VARIABLE, script);
+        }
         self.launch_as(&mut command)
     }
 
@@ -268,6 +288,15 @@ impl Novad {
         self.addr
     }
 
+    /// Where it serves HTTP, when its arguments say that it does.
+    ///
+    /// # Panics
+    /// When it doesn't.
+    #[must_use]
+    pub fn http(&self) -> SocketAddr {
+        self.http.expect("a star that serves HTTP")
+    }
+
     /// Its data directory.
     #[must_use]
     pub fn data(&self) -> &Path {
@@ -327,10 +356,13 @@ impl Drop for Novad {
     }
 }
 
-/// Collects what a process says; the receiver gets the address it listens at, and is cut off when it says no more.
-fn listen(child: &mut Child, log: &Arc<Mutex<String>>) -> mpsc::Receiver<SocketAddr> {
+/// Where a process serves HTTP, and where the wire.
+type Addrs = (Option<SocketAddr>, SocketAddr);
+
+/// Collects what a process says; the receiver gets the addresses it listens at, and is cut off when it says no more.
+fn listen(child: &mut Child, log: &Arc<Mutex<String>>) -> mpsc::Receiver<Addrs> {
     let (send, receive) = mpsc::channel();
-    let told = |line: &str| line.strip_prefix("listening on ").and_then(|addr| addr.parse().ok());
+    let told = |line: &str, what: &str| line.strip_prefix(what).and_then(|addr| addr.parse().ok());
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let add = |log: &Arc<Mutex<String>>, line: &str| {
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
@@ -347,11 +379,13 @@ fn listen(child: &mut Child, log: &Arc<Mutex<String>>) -> mpsc::Receiver<SocketA
     };
     let log = Arc::clone(log);
     thread::spawn(move || {
+        let mut http = None;
         for line in lines(out) {
             add(&log, &line);
-            if let Some(addr) = told(&line) {
+            http = told(&line, "serving http on ").or(http);
+            if let Some(addr) = told(&line, "listening on ") {
                 // Whoever started it may have given up on it.
-                let _gone = send.send(addr);
+                let _gone = send.send((http, addr));
             }
         }
         // Its last words are there before its end is told.

@@ -11,11 +11,12 @@ use wire::limits::FRAME_BODY_BYTES_MAX;
 use wire::message::{AppendOnce, Hello, Message, Refused, Welcome};
 use wire::names::FencingToken;
 use wire::refusal::Refusal;
+use wire::terms::Terms;
 
 use crate::at;
 
 /// An answer takes at most so long.
-const ANSWER_MAX: Duration = Duration::from_secs(10);
+const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// A connection on which anything may be said.
 #[derive(Debug)]
@@ -213,7 +214,7 @@ impl Speaker {
             fencing_token: FencingToken::default(),
             match_seq_num: None,
             idempotency: (0, 0),
-            effect: None,
+            terms: Terms::default(),
             batch_crc,
         }
     }

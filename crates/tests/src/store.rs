@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,7 +66,28 @@ impl Store {
     pub fn give_back(&self) {
         match &self.place {
             Place::Directory { at, away } => std::fs::rename(away, at).expect("the store is moved back"),
-            Place::S3(proxy) => proxy.is_open.store(true, Ordering::Release),
+            Place::S3(proxy) => {
+                proxy.hangs.store(false, Ordering::Release);
+                proxy.is_open.store(true, Ordering::Release);
+            }
+        }
+    }
+
+    /// Has it take connections and requests and answer none, until it is given back: what was asked is answered then. Answers
+    /// whether that can be.
+    #[must_use]
+    pub fn hang(&self) -> bool {
+        let Place::S3(proxy) = &self.place else { return false };
+        proxy.hangs.store(true, Ordering::Release);
+        true
+    }
+
+    /// Where it answers, as a star's log names it.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        match &self.place {
+            Place::Directory { at, .. } => at.display().to_string(),
+            Place::S3(proxy) => format!("http://{}", proxy.addr),
         }
     }
 
@@ -105,12 +127,24 @@ pub fn objects(store: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Bytes that the files below a directory hold on the disk; 0 when it is not there. A file that goes meanwhile is gone.
+#[must_use]
+pub fn kept_bytes(dir: &Path) -> u64 {
+    let of = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(meta) if meta.is_dir() => kept_bytes(&entry.path()),
+        Ok(meta) => meta.blocks() * 512,
+        Err(_) => 0,
+    };
+    std::fs::read_dir(dir).map_or(0, |entries| entries.flatten().map(of).sum())
+}
+
 /// Passes connections on to a server, while it is open.
 #[derive(Debug)]
 struct Proxy {
     addr: SocketAddr,
     is_open: Arc<AtomicBool>,
     delay_ms: Arc<AtomicU64>,
+    hangs: Arc<AtomicBool>,
     connections: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -121,6 +155,7 @@ impl Proxy {
             addr: listener.local_addr().expect("its address"),
             is_open: Arc::new(AtomicBool::new(true)),
             delay_ms: Arc::default(),
+            hangs: Arc::default(),
             connections: Arc::default(),
         };
         let running = proxy.running();
@@ -134,6 +169,7 @@ impl Proxy {
             addr: self.addr,
             is_open: Arc::clone(&self.is_open),
             delay_ms: Arc::clone(&self.delay_ms),
+            hangs: Arc::clone(&self.hangs),
             connections: Arc::clone(&self.connections),
         }
     }
@@ -145,7 +181,7 @@ impl Proxy {
                 continue;
             }
             // Whatever fails here ends one connection, and its client tries another.
-            let _ended = pass_both(&client, &server, &self.delay_ms);
+            let _ended = self.pass_both(&client, &server);
             let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
             connections.extend([client, server]);
         }
@@ -161,19 +197,25 @@ impl Proxy {
     }
 }
 
-fn pass_both(client: &TcpStream, server: &TcpStream, delay_ms: &Arc<AtomicU64>) -> io::Result<()> {
-    let (up_from, up_to) = (client.try_clone()?, server.try_clone()?);
-    let (down_from, down_to) = (server.try_clone()?, client.try_clone()?);
-    let delay_ms = Arc::clone(delay_ms);
-    thread::spawn(move || pass(up_from, up_to, &AtomicU64::new(0)));
-    thread::spawn(move || pass(down_from, down_to, &delay_ms));
-    Ok(())
+impl Proxy {
+    fn pass_both(&self, client: &TcpStream, server: &TcpStream) -> io::Result<()> {
+        let (up_from, up_to) = (client.try_clone()?, server.try_clone()?);
+        let (down_from, down_to) = (server.try_clone()?, client.try_clone()?);
+        let (delay_ms, up_hangs, down_hangs) =
+            (Arc::clone(&self.delay_ms), Arc::clone(&self.hangs), Arc::clone(&self.hangs));
+        thread::spawn(move || pass(up_from, up_to, &AtomicU64::new(0), &up_hangs));
+        thread::spawn(move || pass(down_from, down_to, &delay_ms, &down_hangs));
+        Ok(())
+    }
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, delay_ms: &AtomicU64) {
+fn pass(mut from: TcpStream, mut to: TcpStream, delay_ms: &AtomicU64, hangs: &AtomicBool) {
     let mut bytes = vec![0; 64 << 10];
     while let Ok(read @ 1..) = from.read(&mut bytes) {
         thread::sleep(Duration::from_millis(delay_ms.load(Ordering::Acquire)));
+        while hangs.load(Ordering::Acquire) {
+            thread::sleep(Duration::from_millis(5));
+        }
         if to.write_all(&bytes[..read]).is_err() {
             break;
         }

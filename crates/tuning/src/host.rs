@@ -4,13 +4,13 @@ mod disk;
 mod kernel;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use disk::disk_facts;
-pub(crate) use disk::free_bytes;
 pub use disk::{DiskFacts, FileSystem, Fitness, file_system};
+pub(crate) use disk::{disk_bytes, free_bytes};
 pub(crate) use kernel::io_uring_allowed;
 pub use kernel::{IoUringDisabled, KernelRelease};
 
@@ -56,6 +56,13 @@ pub fn cpus_allowed() -> Vec<usize> {
     };
     let cpus: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect();
     if cpus.is_empty() { vec![0] } else { cpus }
+}
+
+/// The directory at `path`, or the nearest above it that is there. A path that is not absolute is one of the working directory.
+#[must_use]
+pub fn nearest_directory(path: &Path) -> PathBuf {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    absolute.ancestors().find(|path| path.is_dir()).unwrap_or_else(|| Path::new("/")).to_owned()
 }
 
 fn memory_bytes() -> u64 {

@@ -1,18 +1,23 @@
-//! Which CPU serves which shard, and how much of the disk may each head log take?
+//! Which CPU serves which shard, and does the disk have what head logs begin with?
+
+mod file;
+mod layout;
+mod memory;
 
 use thiserror::Error;
 use wire::superblock::SEGMENTS_MAX;
 
+use crate::room::Marks;
 use crate::settings::Log;
 use crate::units::Bytes;
+
+pub use file::Measured;
+pub use layout::{Goal, HostPlan, ShardPlace};
+pub use memory::ControlMemory;
 
 /// Segments without which a head log can't work: the one written, the one zeroed ahead, the one
 /// kept back for control frames, and one to be settled meanwhile.
 pub const LOG_SEGMENTS_MIN: u64 = 4;
-
-/// Percent of the disk's room that the head logs may take together; the rest is for the store's
-/// folder, the index and the file system itself.
-const LOG_ROOM_PERCENT: u64 = 80;
 
 /// Which CPUs the shards and the background run on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,42 +69,48 @@ impl Plan {
     }
 }
 
-/// The disk has no room for the head logs.
+/// The disk has no room for new head logs.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "the data directory has room for {room}, and {shards} head logs of {segments} segments of \
-     {segment} need {need}: free some room, lower log.segment_bytes or serve with fewer shards",
+    "the data directory has room for {room}, and {shards} head logs of {segments} segments of {segment}, with {kept} that are \
+     kept back to make room again, need {need}: free some room, lower log.segment_bytes or serve with fewer shards",
     segments = LOG_SEGMENTS_MIN
 )]
 pub struct LogRoomError {
-    /// Room that the head logs may take together.
+    /// Room that there is.
     pub room: Bytes,
     /// Shards, each with a log.
     pub shards: usize,
     /// Bytes of a segment.
     pub segment: Bytes,
-    /// Room that they need at least.
+    /// Bytes that are kept back.
+    pub kept: Bytes,
+    /// Room that is needed at least.
     pub need: Bytes,
 }
 
-/// Bytes that each of `shards` head logs may take: what the settings say, or its share of `room`
-/// where that is less, in whole segments and at most as many as a superblock lists. `room` is what
-/// is free plus what the logs hold already.
-pub fn log_bytes_max(log: &Log, shards: usize, room: Bytes) -> Result<Bytes, LogRoomError> {
+/// Bytes that a head log may take: what the settings say in whole segments, and at most as many as a superblock lists. How much
+/// of that the disk has room for is seen as segments are made.
+#[must_use]
+pub fn log_bytes_max(log: &Log) -> Bytes {
     let segment_bytes = log.segment_bytes.get();
-    let usable_bytes = room.get() / 100 * LOG_ROOM_PERCENT;
+    let segments = (log.bytes_max.get() / segment_bytes).min(SEGMENTS_MAX as u64);
+    Bytes::new(segments * segment_bytes)
+}
+
+/// Whether a disk with `room` carries `shards` new head logs beside what is kept back of it.
+///
+/// # Errors
+/// [`LogRoomError`] when it does not.
+pub fn check_new_logs(log: &Log, shards: usize, room: Bytes, marks: &Marks) -> Result<(), LogRoomError> {
     let logs = u64::try_from(shards.max(1)).unwrap_or(u64::MAX);
-    let share_bytes = (usable_bytes / logs).min(log.bytes_max.get());
-    let segments = (share_bytes / segment_bytes).min(SEGMENTS_MAX as u64);
-    if segments < LOG_SEGMENTS_MIN {
-        return Err(LogRoomError {
-            room: Bytes::new(usable_bytes),
-            shards,
-            segment: log.segment_bytes,
-            need: Bytes::new(LOG_SEGMENTS_MIN * segment_bytes * logs),
-        });
+    let segments_bytes = log.segment_bytes.get().saturating_mul(LOG_SEGMENTS_MIN).saturating_mul(logs);
+    let need = segments_bytes.saturating_add(marks.reserve_bytes).saturating_add(marks.low_bytes);
+    if room.get() >= need {
+        return Ok(());
     }
-    Ok(Bytes::new(segments * segment_bytes))
+    let (kept, need) = (Bytes::new(marks.reserve_bytes), Bytes::new(need));
+    Err(LogRoomError { room, shards, segment: log.segment_bytes, kept, need })
 }
 
 #[cfg(test)]

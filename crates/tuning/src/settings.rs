@@ -11,7 +11,7 @@ mod table;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-pub use kinds::{LogSync, S3Checksum, S3Endpoint, S3Region, StoreAddress};
+pub use kinds::{BlockCache, Listener, LogSync, NoListener, S3Checksum, S3Endpoint, S3Region, StoreAddress};
 pub use layers::{Choice, Layers, Loaded, Origin, SettingsError};
 pub use table::Setting;
 
@@ -26,6 +26,15 @@ table::settings! {
         /// Address that the wire listens on. Anything but loopback is reachable by others, and is
         /// refused unless `insecure` says so.
         listen: SocketAddr = SocketAddr::from(([127, 0, 0, 1], 7781));
+        /// Address that HTTP listens on, for curl, browsers and every HTTP client; `off` is none. Anything but loopback is
+        /// reachable by others, and is refused unless `insecure` says so.
+        http: Listener = Listener::At(SocketAddr::from(([127, 0, 0, 1], 8080)));
+        /// HTTP connections held at once, subscribers among them; one more is answered 503. Each costs a descriptor and
+        /// some 20 KiB. It holds for those of S2's clients too, beside them.
+        http_connections_max: u32 = 4_096, 16 => 1_000_000;
+        /// Address of the façade for S2's clients; `off` is none. Anything but loopback is reachable by others, and is refused
+        /// unless `insecure` says so.
+        s2: Listener = Listener::Off;
         /// Threads that serve streams, each pinned to a core; 0 is one a core less one for the
         /// background, and at least one. More spread the load, but leave fewer cores to the rest.
         shards: u16 = 0, 0 => 64;
@@ -35,6 +44,10 @@ table::settings! {
         /// Where the standard store is: a local directory or `s3://bucket/prefix`; `in-data` is
         /// the folder `store` of the data directory, which shares the fate of its disk.
         store: StoreAddress = StoreAddress::InData;
+        /// Bytes of this host's disk that keep blocks of settled records which left memory, so that they are read again without
+        /// the store; 0 keeps none. `auto` is none where the store is a directory, which is as near, and on S3 4GiB, or a
+        /// sixteenth of what the disk has free if that is less. They are taken at the start, and hold nothing then.
+        block_cache_bytes: BlockCache = BlockCache::Auto;
         /// Connections that one shard holds at once; one more is closed as soon as it is accepted.
         /// Each costs a descriptor and a few KiB.
         connections_max: u32 = 4_096, 16 => 1_000_000;
@@ -46,7 +59,8 @@ table::settings! {
         /// them unanswered it closes. Shorter finds dead peers sooner and wakes idle ones more.
         keepalive_ms: Millis = Millis::seconds(15), Millis::seconds(1) => Millis::seconds(600);
         /// Time from SIGTERM in which clients may finish before their connections are closed, in
-        /// milliseconds. What was acked is safe either way.
+        /// milliseconds. novad ends 2 s later at most, also when the store is away; what was acked is
+        /// safe either way.
         drain_timeout_ms: Millis = Millis::seconds(10), Millis::new(0) => Millis::seconds(600);
     }
     sections {
@@ -67,9 +81,8 @@ table::settings! {
         /// Bytes of one segment file. Larger segments roll less often; smaller ones are zeroed ahead
         /// in shorter bursts.
         segment_bytes: Bytes = Bytes::mib(64), Bytes::mib(8) => Bytes::gib(1);
-        /// Bytes that one shard's head log may take on disk; less is used when the disk has less
-        /// room at start. Past it appends are answered `resource_exhausted` until what is
-        /// settled gives its room back.
+        /// Bytes that one shard's head log may take on disk, as far as the disk has room. Past it, and when the disk is full,
+        /// appends are answered `resource_exhausted` until what is settled or deleted gives its room back.
         bytes_max: Bytes = Bytes::gib(64), Bytes::mib(32) => Bytes::gib(16_384);
         /// Commits that are on their way to the disk at once. Two keep it busy while the next one
         /// gathers; more mostly write more padding.
@@ -112,8 +125,9 @@ table::settings! {
         /// Bytes of committed batches that one shard keeps for readers near the tail, within
         /// `memory.shard_bytes_max`. Readers further behind are served from disk.
         ring_bytes_max: Bytes = Bytes::mib(128), Bytes::mib(1) => Bytes::gib(128);
-        /// Bytes that the background keeps of settled records and of the index, for all shards together.
-        control_bytes_max: Bytes = Bytes::mib(256), Bytes::mib(32) => Bytes::gib(256);
+        /// Bytes that the background takes, for all shards together: blocks of settled records and of the index, rows and
+        /// chunks on their way to the store, copies and answers under way. Less means smaller chunks and more reads of the store.
+        control_bytes_max: Bytes = Bytes::mib(512), Bytes::mib(64) => Bytes::gib(256);
     }
     sections {}
 }
@@ -148,6 +162,13 @@ impl Settings {
     /// Every setting there is, in the order of the documentation.
     pub fn all() -> impl Iterator<Item = &'static Setting> {
         Self::ROWS.iter().chain(Log::ROWS).chain(Memory::ROWS).chain(Settle::ROWS).chain(S3::ROWS)
+    }
+
+    /// Connections of HTTP and of S2's clients, at most.
+    #[must_use]
+    pub fn surface_connections_max(&self) -> u32 {
+        let surfaces = [self.http, self.s2].iter().filter_map(|listener| listener.addr()).count();
+        u32::try_from(surfaces).unwrap_or(u32::MAX).saturating_mul(self.http_connections_max)
     }
 
     /// The value of a setting by its name in the file, as text that reads back as itself.

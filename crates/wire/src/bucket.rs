@@ -168,7 +168,7 @@ pub enum BucketDecodeError {
 }
 
 const MAGIC: &[u8; 4] = b"NVbk";
-const FORMAT: u16 = 1;
+const FORMAT: u16 = 2;
 const HEAD_BYTES: usize = 12;
 const FLAG_CREATE_ON_APPEND: u8 = 1;
 const FLAG_CREATE_ON_READ: u8 = 2;

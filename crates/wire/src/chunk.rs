@@ -6,13 +6,13 @@
 //! |---|---|---|
 //! | 0 | 4 | magic `NOVC` |
 //! | 4 | 2 | format, 1 |
-//! | 6 | 2 | kind: 1 chunk, 2 fence, 3 bundle |
+//! | 6 | 2 | kind: 1 chunk, 2 fence, 3 bundle, 4 [snapshot](crate::snapshot) |
 //! | 8 | 16 | cluster id |
 //! | 24 | 16 | id of the star that wrote it |
 //! | 40 | 8 | incarnation |
-//! | 48 | 8 | position in the channel of that incarnation |
+//! | 48 | 8 | position in the channel of that incarnation; the number of a snapshot |
 //! | 56 | 8 | when it was made, milliseconds |
-//! | 64 | 2 | slot, of a bundle |
+//! | 64 | 2 | slot, of a bundle or a snapshot |
 //! | 66 | 26 | zero |
 //! | 92 | 4 | CRC-32C of bytes 0..92 |
 //!
@@ -93,11 +93,13 @@ pub enum ObjectKind {
     Fence = 2,
     /// Settled entries of one slot.
     Bundle = 3,
+    /// Rows of streams of one slot; it has no extents.
+    Snapshot = 4,
 }
 
 impl ObjectKind {
     fn of_code(code: u16) -> Option<Self> {
-        [Self::Chunk, Self::Fence, Self::Bundle].into_iter().find(|kind| *kind as u16 == code)
+        [Self::Chunk, Self::Fence, Self::Bundle, Self::Snapshot].into_iter().find(|kind| *kind as u16 == code)
     }
 }
 
@@ -112,9 +114,9 @@ pub struct ObjectHeader {
     pub star: StarId,
     /// The tenure of that star.
     pub incarnation: Epoch,
-    /// Where in the channel of that tenure it stands.
+    /// Where in the channel of that tenure it stands; a snapshot's number among those of its slot and tenure.
     pub position: u64,
-    /// The slot of a bundle; slot 0 of others.
+    /// The slot of a bundle or a snapshot; slot 0 of others.
     pub slot: Slot,
     /// When it was made, in milliseconds since the Unix epoch.
     pub created_ms: i64,
@@ -195,7 +197,7 @@ pub enum ObjectError {
     },
 }
 
-fn check_sum(what: &'static str, found: u32, bytes: &[u8]) -> Result<(), ObjectError> {
+pub(crate) fn check_sum(what: &'static str, found: u32, bytes: &[u8]) -> Result<(), ObjectError> {
     let computed = crc32c(bytes);
     if found == computed { Ok(()) } else { Err(ObjectError::Checksum { what, found, computed }) }
 }

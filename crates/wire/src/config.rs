@@ -100,6 +100,8 @@ pub struct Timestamping {
 pub struct Retention {
     /// Longest age by the record's stamp, in milliseconds.
     pub max_age_ms: u64,
+    /// Age is judged by when a batch arrived instead, whatever its stamps say.
+    pub by_arrival: bool,
     /// Most bytes of content a stream keeps.
     pub max_bytes: u64,
 }
@@ -130,6 +132,8 @@ pub struct StreamConfig {
     pub batch: BatchPolicy,
     /// Content a second, in bytes; 0 is unbounded.
     pub throughput_max_bytes_per_second: u64,
+    /// The stream is deleted once it has held no record, and got none, for so long, in milliseconds; 0 is never.
+    pub delete_on_empty_ms: u64,
 }
 
 impl Default for StreamConfig {
@@ -142,6 +146,7 @@ impl Default for StreamConfig {
             retention: Retention::default(),
             batch: BatchPolicy::default(),
             throughput_max_bytes_per_second: 0,
+            delete_on_empty_ms: 0,
         }
     }
 }
@@ -178,7 +183,10 @@ pub enum ConfigError {
 }
 
 /// Bytes of an encoded [`StreamConfig`].
-pub const CONFIG_BYTES: usize = 40;
+pub const CONFIG_BYTES: usize = 48;
+
+const FLAG_UNCAPPED: u8 = 1;
+const FLAG_AGE_BY_ARRIVAL: u8 = 2;
 
 impl StreamConfig {
     /// Checks what must hold between the fields.
@@ -186,7 +194,7 @@ impl StreamConfig {
     /// # Errors
     /// [`ConfigError::UncappedWithAge`].
     pub fn check(&self) -> Result<(), ConfigError> {
-        if self.timestamping.uncapped && self.retention.max_age_ms > 0 {
+        if self.timestamping.uncapped && self.retention.max_age_ms > 0 && !self.retention.by_arrival {
             return Err(ConfigError::UncappedWithAge { max_age_ms: self.retention.max_age_ms });
         }
         Ok(())
@@ -195,24 +203,27 @@ impl StreamConfig {
     /// Whether a change from `self` to `to` concerns what the leader holds for its tenure, so that the stream is handed off.
     #[must_use]
     pub fn needs_hand_off(&self, to: &Self) -> bool {
-        Self { retention: Retention::default(), ..*self } != Self { retention: Retention::default(), ..*to }
+        let of_leader = |config: &Self| Self { retention: Retention::default(), delete_on_empty_ms: 0, ..*config };
+        of_leader(self) != of_leader(to)
     }
 
-    /// Its bytes: class, policy, mode, uncapped, then little-endian batch bytes, records and delay (u32), age,
-    /// bytes and throughput (u64).
+    /// Its bytes: class, policy, mode, flags (1 uncapped, 2 age by arrival), then little-endian batch bytes, records and delay
+    /// (u32), age, bytes, throughput and the time after which it is deleted when empty (u64).
     #[must_use]
     pub fn to_bytes(&self) -> [u8; CONFIG_BYTES] {
         let mut out = [0; CONFIG_BYTES];
         out[0] = self.class as u8;
         out[1] = self.producer_policy as u8;
         out[2] = self.timestamping.mode as u8;
-        out[3] = u8::from(self.timestamping.uncapped);
+        out[3] = if self.timestamping.uncapped { FLAG_UNCAPPED } else { 0 }
+            | if self.retention.by_arrival { FLAG_AGE_BY_ARRIVAL } else { 0 };
         put_u32(&mut out, 4, self.batch.max_bytes);
         put_u32(&mut out, 8, self.batch.max_records);
         put_u32(&mut out, 12, self.batch.max_delay_ms);
         put_u64(&mut out, 16, self.retention.max_age_ms);
         put_u64(&mut out, 24, self.retention.max_bytes);
         put_u64(&mut out, 32, self.throughput_max_bytes_per_second);
+        put_u64(&mut out, 40, self.delete_on_empty_ms);
         out
     }
 
@@ -222,7 +233,7 @@ impl StreamConfig {
     /// [`ConfigError::Bytes`] at the first byte that is none of a known choice.
     pub fn from_bytes(bytes: &[u8; CONFIG_BYTES]) -> Result<Self, ConfigError> {
         let bad = |at: usize| ConfigError::Bytes { at, value: bytes[at] };
-        if bytes[3] > 1 {
+        if bytes[3] & !(FLAG_UNCAPPED | FLAG_AGE_BY_ARRIVAL) != 0 {
             return Err(bad(3));
         }
         Ok(Self {
@@ -230,15 +241,20 @@ impl StreamConfig {
             producer_policy: ProducerPolicy::of_code(bytes[1]).ok_or_else(|| bad(1))?,
             timestamping: Timestamping {
                 mode: TimestampingMode::of_code(bytes[2]).ok_or_else(|| bad(2))?,
-                uncapped: bytes[3] == 1,
+                uncapped: bytes[3] & FLAG_UNCAPPED != 0,
             },
             batch: BatchPolicy {
                 max_bytes: u32_at(bytes, 4),
                 max_records: u32_at(bytes, 8),
                 max_delay_ms: u32_at(bytes, 12),
             },
-            retention: Retention { max_age_ms: u64_at(bytes, 16), max_bytes: u64_at(bytes, 24) },
+            retention: Retention {
+                max_age_ms: u64_at(bytes, 16),
+                by_arrival: bytes[3] & FLAG_AGE_BY_ARRIVAL != 0,
+                max_bytes: u64_at(bytes, 24),
+            },
             throughput_max_bytes_per_second: u64_at(bytes, 32),
+            delete_on_empty_ms: u64_at(bytes, 40),
         })
     }
 }
@@ -266,6 +282,10 @@ pub struct ConfigPatch {
     pub batch_max_delay_ms: Option<u32>,
     /// Sets the bytes a second.
     pub throughput_max_bytes_per_second: Option<u64>,
+    /// Sets by what age is judged.
+    pub retention_by_arrival: Option<bool>,
+    /// Sets after how long an empty stream is deleted, in milliseconds.
+    pub delete_on_empty_ms: Option<u64>,
 }
 
 /// Bytes of an encoded [`ConfigPatch`].
@@ -284,6 +304,7 @@ impl ConfigPatch {
             },
             retention: Retention {
                 max_age_ms: self.retention_max_age_ms.unwrap_or(config.retention.max_age_ms),
+                by_arrival: self.retention_by_arrival.unwrap_or(config.retention.by_arrival),
                 max_bytes: self.retention_max_bytes.unwrap_or(config.retention.max_bytes),
             },
             batch: BatchPolicy {
@@ -294,6 +315,7 @@ impl ConfigPatch {
             throughput_max_bytes_per_second: self
                 .throughput_max_bytes_per_second
                 .unwrap_or(config.throughput_max_bytes_per_second),
+            delete_on_empty_ms: self.delete_on_empty_ms.unwrap_or(config.delete_on_empty_ms),
         }
     }
 
@@ -308,6 +330,8 @@ impl ConfigPatch {
             batch_max_records: self.batch_max_records.filter(|v| *v > 0),
             batch_max_delay_ms: self.batch_max_delay_ms.filter(|v| *v > 0),
             throughput_max_bytes_per_second: self.throughput_max_bytes_per_second.filter(|v| *v > 0),
+            retention_by_arrival: self.retention_by_arrival.filter(|by_arrival| *by_arrival),
+            delete_on_empty_ms: self.delete_on_empty_ms.filter(|v| *v > 0),
             ..*self
         };
         without_zeroes.apply(defaults)
@@ -328,6 +352,8 @@ impl ConfigPatch {
             self.batch_max_records.is_some(),
             self.batch_max_delay_ms.is_some(),
             self.throughput_max_bytes_per_second.is_some(),
+            self.retention_by_arrival.is_some(),
+            self.delete_on_empty_ms.is_some(),
         ];
         let mask = set.iter().enumerate().map(|(bit, set)| u32::from(*set) << bit).sum();
         let mut out = [0; PATCH_BYTES];
@@ -342,7 +368,7 @@ impl ConfigPatch {
     /// [`ConfigError::Bytes`] at a byte of no known choice, or at a bit of no known field.
     pub fn from_bytes(bytes: &[u8; PATCH_BYTES]) -> Result<Self, ConfigError> {
         let mask = u32_at(bytes, 0);
-        if mask >> 10 != 0 {
+        if mask >> 12 != 0 {
             return Err(ConfigError::Bytes { at: 1, value: bytes[1] });
         }
         let config = StreamConfig::from_bytes(&crate::bytes::array(bytes, 4))?;
@@ -358,6 +384,8 @@ impl ConfigPatch {
             batch_max_records: set(7).then_some(config.batch.max_records),
             batch_max_delay_ms: set(8).then_some(config.batch.max_delay_ms),
             throughput_max_bytes_per_second: set(9).then_some(config.throughput_max_bytes_per_second),
+            retention_by_arrival: set(10).then_some(config.retention.by_arrival),
+            delete_on_empty_ms: set(11).then_some(config.delete_on_empty_ms),
         })
     }
 }

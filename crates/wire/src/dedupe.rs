@@ -102,6 +102,8 @@ pub enum Seen {
     Stored(Answer),
     /// Its number was used for other bytes.
     OtherBytes,
+    /// It was refused, so that nothing of it is stored, and later ones of its producer are.
+    Refused,
     /// Its number is older than what is remembered: it may or may not be stored.
     Forgotten,
 }
@@ -117,16 +119,16 @@ struct Producer {
 
 impl Producer {
     fn note(&mut self, answer: Answer) {
-        if self.answers.len() == ANSWERS_MAX {
+        self.newest = answer.no.max(self.newest);
+        let at = match self.answers.back() {
+            Some(newest) if newest.no > answer.no => self.answers.partition_point(|other| other.no < answer.no),
+            _ => self.answers.len(),
+        };
+        self.answers.insert(at, answer);
+        // The lowest number goes, also when that is the one: what stands between two that are remembered was refused.
+        if self.answers.len() > ANSWERS_MAX {
             self.answers.pop_front();
         }
-        if answer.no > self.newest {
-            self.newest = answer.no;
-            self.answers.push_back(answer);
-            return;
-        }
-        let at = self.answers.partition_point(|other| other.no < answer.no);
-        self.answers.insert(at, answer);
     }
 }
 
@@ -163,8 +165,7 @@ impl Dedupe {
         match producer.answers.iter().rfind(|answer| answer.no == numbered.no) {
             Some(answer) => judge(answer, batch_crc),
             None if producer.answers.front().is_some_and(|first| first.no > numbered.no) => Seen::Forgotten,
-            // A number between remembered ones was refused before, so that nothing of it is stored.
-            None => Seen::New,
+            None => Seen::Refused,
         }
     }
 

@@ -32,10 +32,13 @@
 //! Verb entry: kind (1), zero (1), slot of the stream (2), length of the entry (4), stream id (16), epoch (8), rev (8), the verb's fields,
 //! CRC-32C of all before (4).
 
+mod effect;
 mod verb;
 
+pub use effect::Effect;
 pub use verb::Verb;
 
+use effect::EFFECT_BYTES_MAX;
 use verb::decode_verb;
 
 use crate::batch::{BatchError, VerifiedBatch};
@@ -43,8 +46,8 @@ use crate::bytes::{array, i64_at, put_i64, put_u16, put_u32, put_u64, u16_at, u3
 use crate::config::{ConfigError, StreamConfig, TimestampingMode};
 use crate::crc::crc32c;
 use crate::ids::{BatchNo, Epoch, Position, ProducerId, Rev, SeqNum, StreamId};
-use crate::limits::{BATCH_BYTES_MAX, FENCING_TOKEN_BYTES_MAX};
-use crate::names::{FencingToken, NameError};
+use crate::limits::BATCH_BYTES_MAX;
+use crate::names::NameError;
 use crate::slot::{SLOTS, Slot};
 
 /// Bytes of a batch entry before its batch.
@@ -57,16 +60,13 @@ const BATCH_SLOT_AT: usize = 102;
 const VERB_SLOT_AT: usize = 2;
 
 /// Longest entry, in bytes.
-pub const ENTRY_BYTES_MAX: usize = BATCH_HEAD_BYTES + BATCH_BYTES_MAX + 1 + FENCING_TOKEN_BYTES_MAX;
+pub const ENTRY_BYTES_MAX: usize = BATCH_HEAD_BYTES + BATCH_BYTES_MAX + EFFECT_BYTES_MAX;
 
 const KIND_BATCH: u8 = 1;
 
 const FLAG_CAPPED: u8 = 1;
 const FLAG_CLIENT_STAMPS: u8 = 2;
 const FLAG_ONE_SHOT: u8 = 4;
-
-const EFFECT_TOKEN: u8 = 1;
-const EFFECT_TRIM: u8 = 2;
 
 /// Why bytes are no entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -218,38 +218,6 @@ impl BatchHead {
     #[inline]
     pub fn end(&self) -> Position {
         Position::new(self.first.after(u64::from(self.records)), self.last_ms)
-    }
-}
-
-/// What applies together with a batch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
-    /// Installs a fencing token; the empty one clears.
-    InstallToken(FencingToken),
-    /// Moves the trim point.
-    Trim(SeqNum),
-}
-
-impl Effect {
-    /// Its bytes: 1 and the token, or 2 and the sequence number (u64, little-endian).
-    #[must_use]
-    pub fn to_bytes(&self) -> Vec<u8> {
-        match self {
-            Self::InstallToken(token) => [&[EFFECT_TOKEN], token.as_str().as_bytes()].concat(),
-            Self::Trim(to) => [&[EFFECT_TRIM][..], &to.get().to_le_bytes()].concat(),
-        }
-    }
-
-    /// The effect of these bytes.
-    ///
-    /// # Errors
-    /// [`EntryError`] when they are none.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, EntryError> {
-        match bytes.split_first() {
-            Some((&EFFECT_TOKEN, token)) => Ok(Self::InstallToken(FencingToken::from_bytes(token)?)),
-            Some((&EFFECT_TRIM, to)) if to.len() == 8 => Ok(Self::Trim(SeqNum::new(u64_at(to, 0)))),
-            _ => Err(EntryError::Length { what: "its effect" }),
-        }
     }
 }
 

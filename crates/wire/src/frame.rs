@@ -23,7 +23,7 @@ pub const HEADER_BYTES: usize = 32;
 /// What a frame starts with.
 pub const MAGIC: [u8; 4] = *b"NOVA";
 /// The version this build speaks.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $code:literal;)*) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::bucket::{Bucket, BucketPatch, BucketSpec};
-use crate::ids::{BucketId, LogId, Lsn, SeqNum, ShardId, StreamId};
+use crate::ids::{BucketId, LogId, Lsn, Rev, SeqNum, ShardId, StreamId};
 use crate::names::{BucketName, Key};
 use crate::refusal::Refusal;
 use crate::slot::Slot;
@@ -282,6 +282,17 @@ pub enum ToShard {
         stream_id: StreamId,
         /// The first record that stays.
         to: SeqNum,
+    },
+    /// Retention: the stream has been empty for long enough; if nothing happened to it since, it goes.
+    DeleteEmpty {
+        /// The bucket.
+        bucket: BucketId,
+        /// The key.
+        key: Key,
+        /// The stream.
+        stream_id: StreamId,
+        /// Its last entry when it was looked at.
+        rev: Rev,
     },
     /// What control counts, for whoever asks the star.
     Counters(Arc<Vec<(String, u64)>>),

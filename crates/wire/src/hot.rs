@@ -1,8 +1,8 @@
 //! The frames of the hot paths, whose heads are laid by hand: append, acks, records.
 //!
 //! All fields are little-endian. The layouts:
-//! append head: session (u32), flags (u32: 1 conditional, 2 resent), batch number (u64), expected sequence number (u64),
-//! batch CRC-32C (u32), zero (u32), then the batch as payload.
+//! append head: session (u32), flags (u32: 1 conditional, 2 resent, 4 on terms), batch number (u64), expected sequence number
+//! (u64), batch CRC-32C (u32), zero (u32), the terms up to the end of the head, then the batch as payload.
 //! acks: groups of session (u32), class (u8), zero (u8), count (u16), tail sequence number (u64) and stamp (i64), each
 //! followed by its acks of batch number (u64), first sequence number (u64), first stamp (i64), last stamp (i64), records (u32), zero (u32).
 //! records head: subscription (u32), flags (u32: 1 at the tail), start and end (u64, half-open, what of the payload was asked for),
@@ -11,11 +11,14 @@
 use crate::bytes::{i64_at, put_i64, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::config::Class;
 use crate::ids::{BatchNo, Position, SeqNum};
+use crate::refusal::Refusal;
+use crate::terms::Terms;
 
 /// Bytes of the head of an append.
 pub const APPEND_HEAD_BYTES: usize = 32;
 const APPEND_CONDITIONAL: u32 = 1;
 const APPEND_RESENT: u32 = 2;
+const APPEND_ON_TERMS: u32 = 4;
 
 /// The head of a session's append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +55,36 @@ impl AppendHead {
         out
     }
 
-    /// The head of these bytes.
+    /// Its bytes and those of terms, which are not empty.
+    #[must_use]
+    pub fn encode_on(&self, terms: &[u8]) -> Vec<u8> {
+        let mut head = self.encode();
+        let flags = u32_at(&head, 4);
+        put_u32(&mut head, 4, flags | APPEND_ON_TERMS);
+        [&head, terms].concat()
+    }
+
+    /// The head of these bytes, and its terms.
+    ///
+    /// # Errors
+    /// A refusal at a wrong length, an unknown flag or bad terms.
+    #[inline]
+    pub fn decode_on_terms(head: &[u8]) -> Result<(Self, Terms), Refusal> {
+        let bad = |_| Refusal::invalid("the head of an append doesn't validate");
+        let Some((fixed, terms)) = head.split_at_checked(APPEND_HEAD_BYTES).filter(|(_, terms)| !terms.is_empty())
+        else {
+            return Ok((Self::decode(head).map_err(bad)?, Terms::default()));
+        };
+        let mut fixed: [u8; APPEND_HEAD_BYTES] = fixed.try_into().map_err(|_| bad(BadHead))?;
+        let flags = u32_at(&fixed, 4);
+        if flags & APPEND_ON_TERMS == 0 {
+            return Err(bad(BadHead));
+        }
+        put_u32(&mut fixed, 4, flags & !APPEND_ON_TERMS);
+        Ok((Self::decode(&fixed).map_err(bad)?, Terms::from_bytes(terms)?))
+    }
+
+    /// The head of these bytes, which carry no terms.
     ///
     /// # Errors
     /// [`BadHead`] at a wrong length or an unknown flag.

@@ -1,8 +1,8 @@
 //! Every byte that leaves a core, and the plain values that shards and control exchange.
 //!
 //! This is the floor of nova: no I/O, no clock, no async. Byte layouts ([`frame`], [`batch`], [`entry`],
-//! [`log_frame`], [`segment`], [`superblock`], [`chunk`], [`stream_row`]) are one file each with a golden test; values that cross a
-//! boundary inside a star stand in [`handoff`]; what may go wrong stands in [`reason`].
+//! [`log_frame`], [`segment`], [`superblock`], [`chunk`], [`snapshot`], [`stream_row`]) are one file each with a golden test; values
+//! that cross a boundary inside a star stand in [`handoff`]; what may go wrong stands in [`reason`].
 
 pub mod batch;
 pub mod bucket;
@@ -23,8 +23,10 @@ pub mod reason;
 pub mod refusal;
 pub mod segment;
 pub mod slot;
+pub mod snapshot;
 pub mod stream_row;
 pub mod superblock;
+pub mod terms;
 
 mod archive;
 mod bytes;

@@ -12,11 +12,11 @@ use field::Field;
 use crate::archive;
 use crate::bucket::{Bucket, BucketPatch, BucketSpec};
 use crate::config::{Class, ConfigPatch};
-use crate::entry::Effect;
 use crate::frame::{self, Frame, Kind};
 use crate::ids::{BatchNo, ClusterId, Epoch, Position, ProducerId, SeqNum, StarId, StreamId};
 use crate::names::{Address, BucketName, FencingToken};
 use crate::refusal::Refusal;
+use crate::terms::Terms;
 
 /// A frame body with typed fields.
 pub trait Message: Sized {
@@ -293,8 +293,8 @@ messages! {
         match_seq_num: Option<SeqNum>,
         /// A random key under which the batch is stored once; 0 and 0 for none.
         idempotency: (u64, u64),
-        /// What applies together with the batch.
-        effect: Option<Effect>,
+        /// On which terms.
+        terms: Terms,
         /// The CRC-32C of the batch.
         batch_crc: u32,
     }

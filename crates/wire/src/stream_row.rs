@@ -19,8 +19,8 @@
 //! | 80 | 8 | trim point |
 //! | 88 | 8 | content kept, in bytes |
 //! | 96 | 8 | highest arrival, milliseconds |
-//! | 104 | 40 | configuration |
-//! | 144 | | the key, the token, what is [remembered of producers](crate::dedupe) |
+//! | 104 | 48 | configuration |
+//! | 152 | | the key, the token, what is [remembered of producers](crate::dedupe) |
 //! | end | 4 | CRC-32C of all before |
 
 use crate::batch::{BatchError, VerifiedBatch};
@@ -33,9 +33,9 @@ use crate::ids::{BucketId, Epoch, Lsn, Position, Rev, SeqNum, StreamId};
 use crate::names::{FencingToken, Key, NameError};
 use crate::slot::Slot;
 
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 const FLAG_UNCAPPED: u8 = 1;
-const HEAD_BYTES: usize = 144;
+const HEAD_BYTES: usize = 152;
 const SUM_BYTES: usize = 4;
 
 /// A stream, as far as its entries are in the store.
@@ -198,10 +198,11 @@ impl StreamRow {
             Entry::Batch { head, batch, effect } => {
                 self.apply_batch(head, batch).map_err(|source| FoldError::Batch { stream_id, rev, source })?;
                 self.bytes += u64::from(content_bytes);
-                match effect {
-                    Some(Effect::InstallToken(token)) => self.token = token.clone(),
-                    Some(Effect::Trim(to)) => self.apply_trim(*to),
-                    None => {}
+                if let Some(token) = effect.as_ref().and_then(Effect::token) {
+                    self.token = token.clone();
+                }
+                if let Some(to) = effect.as_ref().and_then(Effect::trim) {
+                    self.apply_trim(to);
                 }
                 Applied::Changed
             }

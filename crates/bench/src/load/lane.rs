@@ -6,18 +6,20 @@ use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use wire::frame::{self, Frame, Kind, Next};
 use wire::hot::{AppendHead, walk_acks};
-use wire::ids::{BatchNo, ProducerId};
+use wire::ids::ProducerId;
 use wire::limits::FRAME_BODY_BYTES_MAX;
 use wire::message::{AppendRefused, Appended, Message, Open, Opened, Ping, Pong, Refused};
 use wire::names::FencingToken;
 
 use super::flights::Sent;
 use super::one_shots::OneShots;
-use super::sessions::{OpenedSession, Sessions};
+use super::peers::{self, PeerWork};
+use super::sessions::{Launched, OpenedSession, Sessions};
 use super::{Clock, Load, Pace, Tally};
 use crate::dial::{Dialled, broken, decoded, refuse_ends};
 use crate::error::BenchError;
 use crate::random::unique_number;
+use crate::shape::Picker;
 
 /// Opens of a connection in flight.
 const OPENS_IN_FLIGHT_MAX: u32 = 256;
@@ -27,6 +29,7 @@ const OPENS_IN_FLIGHT_MAX: u32 = 256;
 enum Work {
     Sessions(Sessions),
     OneShots(OneShots),
+    Peer(PeerWork),
 }
 
 /// Which sessions of a connection are asked for and open.
@@ -53,12 +56,20 @@ pub(crate) struct Lane {
 impl Lane {
     /// Connects connection `number` of a load and asks for its first sessions.
     pub(crate) fn connect(load: &Load, number: u32) -> Result<Self, BenchError> {
-        let (addr, stream, inbox) = Dialled::connect(&load.addr)?.into_parts()?;
         let window = usize::try_from(load.window).unwrap_or(usize::MAX);
         let connections = u32::from(load.connections);
-        let work = match load.pace {
-            Pace::EachOnce => Work::OneShots(OneShots::new(number, connections, window)),
-            Pace::Closed | Pace::Constant { .. } => Work::Sessions(Sessions::new(window, load.batch.records)),
+        let inbox_no = unique_number()?;
+        let (addr, stream, inbox) = match load.peer {
+            None => Dialled::connect(&load.addr)?.into_parts()?,
+            Some(peer) => (load.addr.clone(), peers::connect(load, peer, inbox_no)?, Vec::new()),
+        };
+        let work = match (load.peer, load.pace) {
+            (Some(peer), _) => Work::Peer(PeerWork::new(load, (peer, inbox_no), number, window)),
+            (None, Pace::EachOnce) => Work::OneShots(OneShots::new(number, connections, window)),
+            (None, Pace::Closed | Pace::Open { .. }) => {
+                let picker = Picker::new(load.spread, load.seed ^ u64::from(number));
+                Work::Sessions(Sessions::new(window, load.batches.records, picker, load.is_conditional))
+            }
         };
         let mut lane = Self {
             addr,
@@ -97,6 +108,7 @@ impl Lane {
         match &self.work {
             Work::Sessions(sessions) => sessions.in_flight(),
             Work::OneShots(one_shots) => one_shots.in_flight(),
+            Work::Peer(peer) => peer.in_flight(),
         }
     }
 
@@ -104,13 +116,14 @@ impl Lane {
         match &self.work {
             Work::Sessions(sessions) => sessions.window_reached(),
             Work::OneShots(one_shots) => one_shots.window(),
+            Work::Peer(peer) => peer.window(),
         }
     }
 
     /// Whether it has nothing left to do on its own.
     pub(crate) const fn is_done(&self, load: &Load) -> bool {
         match &self.work {
-            Work::Sessions(_) => false,
+            Work::Sessions(_) | Work::Peer(_) => false,
             Work::OneShots(one_shots) => one_shots.is_done(load),
         }
     }
@@ -120,7 +133,7 @@ impl Lane {
             let session = self.number + self.opens.asked * u32::from(load.connections);
             self.opens.asked += 1;
             let open = Open {
-                address: load.address(session % load.streams)?,
+                address: load.places.address(load.places.active_at(session % load.places.active()))?,
                 producer: ProducerId::new(unique_number()?),
                 fencing_token: FencingToken::default(),
                 resume: None,
@@ -135,11 +148,12 @@ impl Lane {
     pub(crate) fn launch(&mut self, load: &Load, sent: Sent) -> Result<bool, BenchError> {
         match &mut self.work {
             Work::OneShots(one_shots) => one_shots.launch(load, sent, &mut self.outbox),
+            Work::Peer(peer) => Ok(peer.launch(load, sent, &mut self.outbox)),
             Work::Sessions(sessions) => {
-                let Some((session, no)) = sessions.launch(sent) else {
+                let Some(launched) = sessions.launch(sent) else {
                     return Ok(false);
                 };
-                put_append(load, session, no, &mut self.outbox);
+                put_append(load, launched, &mut self.outbox);
                 Ok(true)
             }
         }
@@ -212,6 +226,11 @@ impl Lane {
 
     /// Judges the whole frames of `bytes` and answers how many bytes they took.
     fn walk(&mut self, bytes: &[u8], cx: &mut Receiving<'_>) -> Result<usize, BenchError> {
+        if let Work::Peer(peer) = &mut self.work {
+            let taken = peer.walk(bytes, &mut self.outbox, (&mut *cx.tally, cx.now_ns))?;
+            self.flush()?;
+            return Ok(taken);
+        }
         let mut at = 0;
         while let Next::Frame(frame) = frame::next(&bytes[at..], FRAME_BODY_BYTES_MAX)? {
             at += frame.frame_bytes;
@@ -243,7 +262,7 @@ impl Lane {
                     handle: opened.session,
                     window: usize::try_from(opened.window).unwrap_or(usize::MAX),
                     tail: opened.tail,
-                    is_alone: cx.load.streams >= u32::from(cx.load.connections),
+                    is_alone: cx.load.places.active() >= u32::from(cx.load.connections),
                 });
                 self.opens.opened += 1;
                 self.ask_for_sessions(cx.load)?;
@@ -268,12 +287,14 @@ struct Receiving<'a> {
 
 /// Of an append only the head, its sum and the frame's header are made anew: the batch is as it was encoded.
 #[inline]
-fn put_append(load: &Load, session: u32, no: BatchNo, out: &mut Vec<u8>) {
-    let head = AppendHead { session, no, match_seq_num: None, resent: false, batch_crc: load.batch.crc };
+fn put_append(load: &Load, launched: Launched, out: &mut Vec<u8>) {
+    let Launched { session, no, match_seq_num } = launched;
+    let batch = load.batches.at(no.get());
+    let head = AppendHead { session, no, match_seq_num, resent: false, batch_crc: batch.crc };
     let open = frame::begin(out);
     out.extend_from_slice(&head.encode());
     let open = open.head_ends(out);
-    out.extend_from_slice(&load.batch.bytes);
+    out.extend_from_slice(&batch.bytes);
     open.end(Kind::Append, no.get(), out);
 }
 
@@ -282,8 +303,7 @@ fn on_acks(sessions: &mut Sessions, frame: &Frame<'_>, cx: &mut Receiving<'_>) -
     let walked = walk_acks(frame.head, |group, ack| {
         let (sent, violation) = sessions.on_ack(group, &ack);
         if let Some(sent) = sent {
-            tally.on_class(group.class);
-            tally.on_ack(sent, now_ns);
+            tally.on_ack(sent, now_ns, group.class);
         }
         if let Some(violation) = violation {
             tally.on_violation(&violation);
@@ -303,10 +323,9 @@ fn on_append_refused(sessions: &mut Sessions, frame: &Frame<'_>, cx: &mut Receiv
 
 fn on_appended(one_shots: &mut OneShots, frame: &Frame<'_>, cx: &mut Receiving<'_>) -> Result<(), BenchError> {
     let appended: Appended = decoded(frame, "a one-shot append was in flight")?;
-    let (sent, bad) = one_shots.on_appended(frame.correlation, &appended, cx.load.batch.records);
+    let (sent, bad) = one_shots.on_appended(frame.correlation, &appended, cx.load.batches.records);
     if let Some(sent) = sent {
-        cx.tally.on_class(appended.class);
-        cx.tally.on_ack(sent, cx.now_ns);
+        cx.tally.on_ack(sent, cx.now_ns, appended.class);
     }
     if let Some(bad) = bad {
         cx.tally.on_violation(&bad);

@@ -2,6 +2,7 @@
 
 use wire::message::{AppendOnce, Appended, Message};
 use wire::names::FencingToken;
+use wire::terms::Terms;
 
 use super::Load;
 use super::flights::{Flights, Sent};
@@ -41,25 +42,26 @@ impl OneShots {
 
     /// Whether every stream got its append and every append its answer.
     pub(crate) const fn is_done(&self, load: &Load) -> bool {
-        self.next >= load.streams && self.flights.in_flight() == 0
+        self.next >= load.places.streams() && self.flights.in_flight() == 0
     }
 
     /// Writes the next append, if there is one and the window has room.
     pub(crate) fn launch(&mut self, load: &Load, sent: Sent, out: &mut Vec<u8>) -> Result<bool, BenchError> {
-        if self.flights.in_flight() >= self.window || self.next >= load.streams {
+        if self.flights.in_flight() >= self.window || self.next >= load.places.streams() {
             return Ok(false);
         }
+        let batch = load.batches.at(self.next.into());
         let append = AppendOnce {
-            address: load.address(self.next)?,
+            address: load.places.address(self.next)?,
             fencing_token: FencingToken::default(),
             match_seq_num: None,
             idempotency: (0, 0),
-            effect: None,
-            batch_crc: load.batch.crc,
+            terms: Terms::default(),
+            batch_crc: batch.crc,
         };
         self.next = self.next.saturating_add(self.step);
         let no = self.flights.launch(sent);
-        append.frame_with(no, &load.batch.bytes, out);
+        append.frame_with(no, &batch.bytes, out);
         Ok(true)
     }
 

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use wire::hot::{Ack, AckGroup};
-use wire::ids::{BatchNo, Position};
+use wire::ids::{BatchNo, Position, SeqNum};
 
 use super::flights::{Flights, Sent};
+use crate::shape::Picker;
 
 /// A session as it was opened.
 #[derive(Debug, Clone, Copy)]
@@ -39,11 +40,24 @@ pub(crate) enum Violation {
     PastTail { handle: u32, no: u64, end: u64, tail: u64 },
 }
 
+/// A batch that is to be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Launched {
+    /// Its session's handle.
+    pub(crate) session: u32,
+    /// Its number.
+    pub(crate) no: BatchNo,
+    /// The sequence number that its first record must get, of a conditional load.
+    pub(crate) match_seq_num: Option<SeqNum>,
+}
+
 #[derive(Debug)]
 struct Session {
     opened: OpenedSession,
     flights: Flights,
     end: Position,
+    /// Where the next batch will be if all in flight are stored; `None` once one was refused, until the others have landed.
+    next: Option<SeqNum>,
 }
 
 /// The writer sessions of a connection, which take turns round robin.
@@ -56,18 +70,31 @@ pub(crate) struct Sessions {
     in_flight: usize,
     window: usize,
     records: u32,
+    picker: Picker,
+    is_conditional: bool,
 }
 
 impl Sessions {
     /// None yet; every batch has `records` records, and `window` of them may be in flight on the connection.
-    pub(crate) fn new(window: usize, records: u32) -> Self {
-        Self { all: Vec::new(), by_handle: HashMap::new(), latest: None, turn: 0, in_flight: 0, window, records }
+    pub(crate) fn new(window: usize, records: u32, picker: Picker, is_conditional: bool) -> Self {
+        Self {
+            all: Vec::new(),
+            by_handle: HashMap::new(),
+            latest: None,
+            turn: 0,
+            in_flight: 0,
+            window,
+            records,
+            picker,
+            is_conditional,
+        }
     }
 
     /// Adds one that was opened.
     pub(crate) fn add(&mut self, opened: OpenedSession) {
         self.by_handle.insert(opened.handle, self.all.len());
-        self.all.push(Session { opened, flights: Flights::new(), end: opened.tail });
+        let next = Some(opened.tail.seq_num);
+        self.all.push(Session { opened, flights: Flights::new(), end: opened.tail, next });
     }
 
     pub(crate) const fn in_flight(&self) -> usize {
@@ -80,20 +107,20 @@ impl Sessions {
         windows.sum::<usize>().min(self.window)
     }
 
-    /// Launches the next batch, of the next session in turn that has room: its session's handle and its number.
+    /// Launches the next batch: of the session that is drawn, or whose turn it is, or of the next one after it that has room.
     #[inline]
-    pub(crate) fn launch(&mut self, sent: Sent) -> Option<(u32, BatchNo)> {
+    pub(crate) fn launch(&mut self, sent: Sent) -> Option<Launched> {
         if self.in_flight >= self.window {
             return None;
         }
+        let mut drawn = self.picker.pick(self.all.len());
         for _ in 0..self.all.len() {
-            let at = self.turn;
+            let at = drawn.take().unwrap_or(self.turn);
             self.turn = if at + 1 == self.all.len() { 0 } else { at + 1 };
             let session = &mut self.all[at];
-            if session.flights.in_flight() < session.opened.window {
+            if session.has_room(self.is_conditional) {
                 self.in_flight += 1;
-                let no = BatchNo::new(session.flights.launch(sent));
-                return Some((session.opened.handle, no));
+                return Some(session.launch(sent, self.records, self.is_conditional));
             }
         }
         None
@@ -114,6 +141,7 @@ impl Sessions {
         let session = self.of(handle).ok_or(Violation::UnknownSession { handle })?;
         let no = no.get();
         let landed = session.flights.land(no).ok_or(Violation::NotInFlight { handle, no })?;
+        session.is_refused();
         self.in_flight -= 1;
         Ok(landed.sent)
     }
@@ -135,12 +163,40 @@ impl Sessions {
         };
         // What an ack says is where the next one is judged from, so that one fault is counted once.
         session.end = ack.end();
+        session.settle();
         self.in_flight -= 1;
         (Some(landed.sent), broken)
     }
 }
 
 impl Session {
+    #[inline]
+    fn has_room(&self, is_conditional: bool) -> bool {
+        self.flights.in_flight() < self.opened.window && (self.next.is_some() || !is_conditional)
+    }
+
+    #[inline]
+    fn launch(&mut self, sent: Sent, records: u32, is_conditional: bool) -> Launched {
+        let match_seq_num = self.next.filter(|_| is_conditional);
+        self.next = self.next.map(|next| next.after(records.into()));
+        let no = BatchNo::new(self.flights.launch(sent));
+        Launched { session: self.opened.handle, no, match_seq_num }
+    }
+
+    /// Once one is refused, those behind it expect the wrong place: nothing more is sent until they have landed.
+    fn is_refused(&mut self) {
+        self.next = None;
+        self.settle();
+    }
+
+    /// When nothing is in flight, the next batch goes where the last ack ended.
+    #[inline]
+    fn settle(&mut self) {
+        if self.next.is_none() && self.flights.in_flight() == 0 {
+            self.next = Some(self.end.seq_num);
+        }
+    }
+
     #[inline]
     fn broken(&self, group: &AckGroup, ack: &Ack, records: u32) -> Option<Violation> {
         let (handle, no) = (group.session, ack.no.get());

@@ -13,8 +13,8 @@ use rustix::time::{
 
 use super::flights::Sent;
 use super::lane::Lane;
-use super::schedule::Schedule;
-use super::{Done, Load, Pace, Shared, Span, Tally, ThreadUse, nanoseconds};
+use super::{Done, Load, Pace, SLICE_NS, Shared, Span, Tally, ThreadUse, nanoseconds};
+use crate::arrivals::{Schedule, Share};
 use crate::cpu::{ThreadTime, pin};
 use crate::error::BenchError;
 
@@ -49,8 +49,12 @@ struct Worker<'a> {
     tally: Tally,
     schedule: Option<Schedule>,
     timer: Option<OwnedFd>,
+    /// Whether appends that are due waited for room in a window, and not all of them are sent yet.
+    is_blocked: bool,
     unsent: u64,
     measured_from: Option<(u64, ThreadTime)>,
+    /// When the second that the tally gathers is over.
+    slice_end_ns: u64,
     used: ThreadUse,
 }
 
@@ -86,7 +90,7 @@ pub(super) fn run(load: &Load, shared: &Shared, index: u16) -> Result<Option<Don
 
 impl<'a> Worker<'a> {
     fn new(load: &'a Load, shared: &'a Shared, index: u16, poll: &Poll) -> Result<Self, BenchError> {
-        let is_open_loop = matches!(load.pace, Pace::Constant { .. });
+        let is_open_loop = matches!(load.pace, Pace::Open { .. });
         let timer = is_open_loop.then(|| timer(poll)).transpose()?;
         let mut lanes = Vec::new();
         for number in (index..load.connections).step_by(load.threads.into()) {
@@ -102,11 +106,13 @@ impl<'a> Worker<'a> {
             dirty: Vec::new(),
             turn: 0,
             stage: Stage::Opening { is_ready: false },
-            tally: Tally::new(is_open_loop),
+            tally: load.tally(),
             schedule: None,
             timer,
+            is_blocked: false,
             unsent: 0,
             measured_from: None,
+            slice_end_ns: u64::MAX,
             used: ThreadUse { time: ThreadTime::now(), elapsed: Duration::ZERO },
         })
     }
@@ -153,6 +159,7 @@ impl<'a> Worker<'a> {
             Stage::Draining { until_ns } => self.drain(until_ns, now_ns)?,
             Stage::Done => {}
         }
+        self.cut_slices(now_ns);
         let answers = match self.stage {
             Stage::Opening { .. } => {
                 let opened = self.lanes.iter().map(|lane| u64::from(lane.opened()));
@@ -177,9 +184,11 @@ impl<'a> Worker<'a> {
         }
         self.tally.measure(span.measured_ns..span.end_ns);
         self.stage = Stage::Running { span };
-        if let Pace::Constant { per_s } = self.load.pace {
-            let threads = self.load.threads;
-            self.schedule = Some(Schedule::new(span.start_ns, per_s, self.index, threads));
+        self.slice_end_ns = span.start_ns + SLICE_NS;
+        if let Pace::Open { per_s, arrivals } = self.load.pace {
+            let share = Share { thread: self.index, threads: self.load.threads };
+            let run = self.load.warm_up + self.load.duration;
+            self.schedule = Some(Schedule::new(span.start_ns, (per_s, arrivals), share, run));
             return Ok(());
         }
         for lane in &mut self.lanes {
@@ -187,6 +196,14 @@ impl<'a> Worker<'a> {
             lane.flush()?;
         }
         Ok(())
+    }
+
+    /// Leaves each second that is over to the watch of the run.
+    fn cut_slices(&mut self, now_ns: u64) {
+        while now_ns >= self.slice_end_ns {
+            self.slice_end_ns += SLICE_NS;
+            self.shared.slices.leave(self.index, self.tally.slice.cut());
+        }
     }
 
     /// Notes what the thread has had of its CPU when the measured span begins.
@@ -226,12 +243,15 @@ impl<'a> Worker<'a> {
         while schedule.next_ns() <= now_ns {
             let sent = Sent { intended_ns: schedule.next_ns(), sent_ns: now_ns };
             if !self.launch_in_turn(sent)? {
+                // What waits from here on is late because no window had room.
+                self.is_blocked = true;
                 break;
             }
             schedule.take(now_ns);
-            self.tally.on_sent(sent);
+            self.tally.on_sent(sent, self.is_blocked);
             now_ns = self.shared.clock.now_ns();
         }
+        self.is_blocked &= schedule.next_ns() <= now_ns;
         self.schedule = Some(schedule);
         for at in self.dirty.drain(..) {
             self.lanes[at].flush()?;
@@ -251,7 +271,8 @@ impl<'a> Worker<'a> {
         Ok(false)
     }
 
-    fn done(self) -> Done {
+    fn done(mut self) -> Done {
+        self.shared.slices.leave(self.index, self.tally.slice.cut());
         Done {
             window_reached: self.lanes.iter().map(Lane::window_reached).sum(),
             tally: self.tally,
@@ -267,7 +288,7 @@ fn fill(lane: &mut Lane, load: &Load, shared: &Shared, tally: &mut Tally, span: 
     let sent = Sent::at(now_ns);
     if now_ns < span.end_ns {
         while lane.launch(load, sent)? {
-            tally.on_sent(sent);
+            tally.on_sent(sent, false);
         }
     }
     Ok(())

@@ -14,8 +14,7 @@ fn outcome(acks: u64, busy_ms: u64) -> Outcome {
     let mut tally = Tally::new(false);
     tally.measure(0..u64::MAX);
     for us in 1..=acks {
-        tally.on_class(Class::Express);
-        tally.on_ack(Sent::at(0), us * 1_000);
+        tally.on_ack(Sent::at(0), us * 1_000, Class::Express);
     }
     let time = ThreadTime { busy: Duration::from_millis(busy_ms), waiting: Duration::ZERO };
     let (measured, opening) = (Duration::from_secs(2), Duration::from_millis(40));
@@ -48,10 +47,10 @@ fn the_json_has_the_field_names_of_the_specification_host_and_settings() {
 fn the_text_is_a_table_that_fits_a_terminal() {
     let text = report(SHAPE, &outcome(20_000, 100)).to_string();
     let of = |word: &str| text.lines().find(|line| line.starts_with(word)).unwrap_or_else(|| panic!("{word}: {text}"));
-    assert_eq!(of("ack ").split_whitespace().count(), 6);
+    assert_eq!(of("ack ").split_whitespace().count(), 7);
     assert!(of("rate").contains("10.0 k acks/s") && of("rate").contains("25.6 MB/s"), "{text}");
     assert_eq!(of("ack ").chars().count(), of("µs").chars().count());
-    assert!(of("ack ").len() <= 80 && text.lines().all(|line| line.chars().count() <= 150), "{text}");
+    assert!(of("ack ").len() <= 90 && text.lines().all(|line| line.chars().count() <= 150), "{text}");
 }
 
 #[test]
@@ -60,9 +59,16 @@ fn a_busy_generator_unsent_and_refused_appends_and_a_small_window_are_warned_of(
     let mut all = outcome(100, 1_700);
     all.unsent = 7;
     all.in_flight_max = 8;
+    (all.tally.late_by_itself, all.tally.own_lag_ns_max) = (3, 4_000_000);
     all.tally.on_refusal(Reason::ResourceExhausted, 5);
     let warnings = report(Shape { rate_wanted: Some(50.0), ..SHAPE }, &all).warnings;
-    for part in ["busy 85 %", "8 appends could be in flight, not 16", "7 appends", "1 appends were refused"] {
+    for part in [
+        "busy 85 %",
+        "8 appends could be in flight, not 16",
+        "7 appends",
+        "1 appends were refused",
+        "3 appends were sent over 1 ms late",
+    ] {
         assert!(warnings.iter().any(|warning| warning.contains(part)), "{part}: {warnings:?}");
     }
 }

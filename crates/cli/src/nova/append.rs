@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
+use client::json::{Coding, content_bytes};
 use client::{AppendRecord, Appended, Producer};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
@@ -13,7 +14,6 @@ use super::args::{Append, Format, Output};
 use super::failure::Failure;
 use super::intake::{self, Intake, Reading};
 use super::progress::Progress;
-use super::record::{Coding, content_bytes};
 use super::row::Row;
 
 /// How long an ack that is on its way is waited for once a SIGINT has come.

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use tuning::settings::Listener;
 use wire::limits::{LINGER_MS_MAX, LIST_PAGE_MAX};
 use wire::names::{Address, BucketName, FencingToken};
 
 use super::bench::BenchCommand;
 use super::fields::ConfigFlags;
 use super::help;
+use super::host::{HOST, HostCommand};
 
 /// Append to, read and follow durable streams, and look after them.
 #[derive(Debug, Parser)]
@@ -32,12 +34,12 @@ pub(super) struct Nova {
 /// What every command takes.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Global {
-    /// Where the star listens; several, with commas, are tried in turn
+    /// Where the star listens, or the URL of a gateway; several, with commas, are tried in turn
     #[arg(
         long,
         global = true,
         env = "NOVA_ADDR",
-        value_name = "HOST:PORT",
+        value_name = "HOST:PORT|URL",
         default_value = "127.0.0.1:7781",
         value_delimiter = ',',
         num_args = 1,
@@ -99,7 +101,13 @@ pub(super) enum Command {
     Star,
     /// Measure a star, and the disk and network beneath it
     #[command(subcommand, after_help = help::BENCH)]
-    Bench(BenchCommand),
+    Bench(Box<BenchCommand>),
+    /// Serve a star over HTTP from here, for clients that can't reach it
+    #[command(after_help = help::GATEWAY)]
+    Gateway(Gateway),
+    /// Look at a host, make it as nova wants it, and lay a star over it
+    #[command(subcommand, after_help = HOST)]
+    Host(HostCommand),
     /// Print the completions of a shell
     #[command(after_help = help::COMPLETIONS)]
     Completions(Completions),
@@ -357,6 +365,19 @@ pub(super) struct Fence {
     /// The token to install; with none the installed one is cleared
     #[arg(value_name = "TOKEN", default_value = "", hide_default_value = true, value_parser = token)]
     pub(super) token: FencingToken,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Gateway {
+    /// Where HTTP listens; port 0 is any that is free, and is printed
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8080")]
+    pub(super) http: Listener,
+    /// Where S2's clients are served
+    #[arg(long, value_name = "HOST:PORT", default_value = "off")]
+    pub(super) s2: Listener,
+    /// Serve on an address that others can reach although there is no access control
+    #[arg(long)]
+    pub(super) insecure: bool,
 }
 
 #[derive(Debug, Args)]

@@ -1,16 +1,22 @@
 //! How are the measurements of `bench` asked for, watched and shown?
 
+mod append;
+mod compare;
+mod read;
+mod recover;
+mod soak;
+mod star;
+mod store;
+mod verify;
+
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bench::append::AppendOptions;
 use bench::disk::DiskOptions;
 use bench::error::BenchError;
-use bench::net::NetOptions;
 use bench::progress::{Progress, Step};
-use bench::subscribe::SubscribeOptions;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -20,80 +26,56 @@ use wire::refusal::Refusal;
 use super::args::{Global, Output};
 use super::failure::Failure;
 use super::help;
+use append::{AppendArgs, NetArgs};
+use compare::{CompareArgs, FindMaxArgs, PeerArgs};
+use read::{ReadArgs, SubscribeArgs};
+use recover::{RecoverArgs, SettleArgs};
+use soak::SoakArgs;
+pub(super) use store::OfStore;
+use store::StoreBenchArgs;
+use verify::VerifyArgs;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BenchCommand {
     /// How many appends a second a star takes, and how long each waits for its ack
     #[command(after_help = help::BENCH_APPEND)]
     Append(AppendArgs),
+    /// Whether a second run is worse than a first by more than it may be
+    #[command(after_help = help::BENCH_COMPARE)]
+    Compare(CompareArgs),
     /// How long a durable write takes on this disk: the floor under every ack
     #[command(after_help = help::BENCH_DISK)]
     Disk(DiskArgs),
+    /// The highest rate of appends at which p99 stays under a bound
+    #[command(after_help = help::BENCH_FIND_MAX)]
+    FindMax(FindMaxArgs),
     /// How long a round trip takes with nothing to make durable: the floor under every call
     #[command(after_help = help::BENCH_NET)]
     Net(NetArgs),
+    /// The same appends to another server that you have started: redis, nats or s2-lite
+    #[command(after_help = help::BENCH_PEER)]
+    Peer(PeerArgs),
+    /// How fast a star reads back what it holds, by readers that are behind
+    #[command(after_help = help::BENCH_READ)]
+    Read(ReadArgs),
+    /// How long a star takes to come back after a kill
+    #[command(after_help = help::BENCH_RECOVER)]
+    Recover(RecoverArgs),
+    /// How long an acked record takes until the standard store holds it
+    #[command(after_help = help::BENCH_SETTLE)]
+    Settle(SettleArgs),
+    /// Whether a star stays as it is under a mixed load, for hours
+    #[command(after_help = help::BENCH_SOAK)]
+    Soak(SoakArgs),
+    /// How long a put and a get of an object take: the floor under Standard acks and reads of settled records
+    #[command(after_help = help::BENCH_STORE)]
+    Store(StoreBenchArgs),
     /// How long a record takes from a producer to a live subscriber
     #[command(after_help = help::BENCH_SUBSCRIBE)]
     Subscribe(SubscribeArgs),
-}
-
-/// The shape of a load.
-#[derive(Debug, Args)]
-pub(super) struct LoadArgs {
-    /// Connections [default: 1]
-    #[arg(long, value_name = "N")]
-    connections: Option<u16>,
-    /// Appends in flight on a connection [default: 16, of net 1]
-    #[arg(long, value_name = "N")]
-    window: Option<u32>,
-    /// Bytes of a record [default: 256]
-    #[arg(long, value_name = "BYTES")]
-    record_bytes: Option<Bytes>,
-    /// Records of an append [default: 1]
-    #[arg(long, value_name = "N")]
-    records_per_batch: Option<usize>,
-    /// How long to run before measuring [default: 2s, of net 500ms]
-    #[arg(long, value_name = "TIME")]
-    warm_up: Option<Millis>,
-    /// How long to measure [default: 10s, of net 3s]
-    #[arg(long, value_name = "TIME")]
-    duration: Option<Millis>,
-    /// Threads of the generator [default: 1]
-    #[arg(long, value_name = "N")]
-    threads: Option<u16>,
-    /// CPUs for the generator's threads, in turn
-    #[arg(long, value_name = "CPU,…", value_delimiter = ',')]
-    cpus: Vec<usize>,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct AppendArgs {
-    #[command(flatten)]
-    load: LoadArgs,
-    /// The bucket of the streams, made (express) when it is not there
-    #[arg(long, value_name = "BUCKET", default_value = "bench")]
-    bucket: String,
-    /// Don't make the bucket
-    #[arg(long)]
-    no_create: bool,
-    /// What the streams' keys start with
-    #[arg(long, value_name = "TEXT", default_value = "bench")]
-    key_prefix: String,
-    /// Streams
-    #[arg(long, value_name = "N", default_value = "1")]
-    streams: u32,
-    /// Appends a second, evenly spaced; without it the next append goes when an ack frees its place
-    #[arg(long, value_name = "N")]
-    rate: Option<f64>,
-    /// One append to each stream outside of any session, then end
-    #[arg(long)]
-    one_shot: bool,
-    /// What the records' bytes are drawn from
-    #[arg(long, value_name = "N", default_value = "1")]
-    seed: u64,
-    /// Measure disk (in this directory) and network right before, and compare
-    #[arg(long, value_name = "DIR")]
-    with_floors: Option<PathBuf>,
+    /// Whether a star keeps what it acks, across kills of the star and of this command
+    #[command(after_help = help::BENCH_VERIFY)]
+    Verify(VerifyArgs),
 }
 
 #[derive(Debug, Args)]
@@ -115,58 +97,32 @@ pub(super) struct DiskArgs {
     cpu: Option<usize>,
 }
 
-#[derive(Debug, Args)]
-pub(super) struct NetArgs {
-    #[command(flatten)]
-    load: LoadArgs,
-    /// CPU of the echo
-    #[arg(long, value_name = "CPU")]
-    server_cpu: Option<usize>,
-}
-
-#[derive(Debug, Args)]
-pub(super) struct SubscribeArgs {
-    /// The bucket of the stream, made (express) when it is not there
-    #[arg(long, value_name = "BUCKET", default_value = "bench")]
-    bucket: String,
-    /// Don't make the bucket
-    #[arg(long)]
-    no_create: bool,
-    /// What the stream's key starts with
-    #[arg(long, value_name = "TEXT", default_value = "bench-live")]
-    key_prefix: String,
-    /// Bytes of a record
-    #[arg(long, value_name = "BYTES", default_value = "256")]
-    record_bytes: Bytes,
-    /// Records a second, one an append
-    #[arg(long, value_name = "N", default_value = "500")]
-    rate: f64,
-    /// How long to run before measuring
-    #[arg(long, value_name = "TIME", default_value = "1s")]
-    warm_up: Millis,
-    /// How long to measure
-    #[arg(long, value_name = "TIME", default_value = "10s")]
-    duration: Millis,
-    /// CPUs for producer and subscriber, in turn
-    #[arg(long, value_name = "CPU,…", value_delimiter = ',')]
-    cpus: Vec<usize>,
-}
-
 pub(super) fn run(command: BenchCommand, global: &Global) -> Result<(), Failure> {
     let watch = Watch::start(global.output);
     let mut on_progress = |progress: &Progress| watch.see(progress);
     match command {
         BenchCommand::Append(args) => {
-            let outcome = bench::append::run(&args.options(global), &mut on_progress);
+            let options = args.options(global);
+            let store = args.store_floor(&options, &watch)?;
+            let outcome = bench::append::run(&options, store.as_ref(), &mut on_progress);
             watch.end();
-            match outcome {
-                Err(BenchError::Violations { ref report, .. }) => {
-                    show(&**report, global.output)?;
-                    outcome.map(drop).map_err(Failure::from)
-                }
-                outcome => show(&outcome?, global.output),
-            }
+            show_all_the_same(outcome, global.output)
         }
+        BenchCommand::Compare(args) => {
+            watch.end();
+            args.run(global.output)
+        }
+        BenchCommand::FindMax(args) => {
+            let outcome = bench::find_max::run(&args.options(global), &mut on_progress);
+            watch.end();
+            show(&outcome?, global.output)
+        }
+        BenchCommand::Peer(args) => {
+            let outcome = bench::peer::run(&args.options(global), &mut on_progress);
+            watch.end();
+            show_all_the_same(outcome, global.output)
+        }
+        BenchCommand::Verify(args) => args.run(global, &watch),
         BenchCommand::Disk(args) => {
             let outcome = bench::disk::run(&args.options(), &mut on_progress);
             watch.end();
@@ -177,36 +133,30 @@ pub(super) fn run(command: BenchCommand, global: &Global) -> Result<(), Failure>
             watch.end();
             show(&outcome?, global.output)
         }
+        BenchCommand::Read(args) => {
+            let outcome = bench::read::run(&args.options(global), &mut on_progress);
+            watch.end();
+            show(&outcome?, global.output)
+        }
+        BenchCommand::Recover(args) => args.run(global, &watch),
+        BenchCommand::Settle(args) => {
+            let outcome = bench::settle::run(&args.options(global), &mut on_progress);
+            watch.end();
+            show(&outcome?, global.output)
+        }
+        BenchCommand::Soak(args) => {
+            watch.end();
+            args.run(global)
+        }
+        BenchCommand::Store(args) => {
+            let outcome = args.store.measure(args.ladder, &watch);
+            watch.end();
+            show(&outcome?, global.output)
+        }
         BenchCommand::Subscribe(args) => {
             let outcome = bench::subscribe::run(&args.options(global), &mut on_progress);
             watch.end();
             show(&outcome?, global.output)
-        }
-    }
-}
-
-impl AppendArgs {
-    fn options(self, global: &Global) -> AppendOptions {
-        let defaults = AppendOptions::default();
-        let load = self.load;
-        AppendOptions {
-            addr: first(global),
-            bucket: self.bucket,
-            create: !self.no_create,
-            key_prefix: self.key_prefix,
-            streams: self.streams,
-            connections: load.connections.unwrap_or(defaults.connections),
-            window: load.window.unwrap_or(defaults.window),
-            record_bytes: load.record_bytes.map_or(defaults.record_bytes, Bytes::as_usize),
-            records_per_batch: load.records_per_batch.unwrap_or(defaults.records_per_batch),
-            rate: self.rate,
-            one_shot: self.one_shot,
-            warm_up: load.warm_up.map_or(defaults.warm_up, Millis::duration),
-            duration: load.duration.map_or(defaults.duration, Millis::duration),
-            threads: load.threads.unwrap_or(defaults.threads),
-            cpus: load.cpus,
-            seed: self.seed,
-            with_floors: self.with_floors,
         }
     }
 }
@@ -228,40 +178,6 @@ impl DiskArgs {
     }
 }
 
-impl NetArgs {
-    fn options(self) -> NetOptions {
-        let defaults = NetOptions::default();
-        let load = self.load;
-        NetOptions {
-            connections: load.connections.unwrap_or(defaults.connections),
-            window: load.window.unwrap_or(defaults.window),
-            record_bytes: load.record_bytes.map_or(defaults.record_bytes, Bytes::as_usize),
-            records_per_batch: load.records_per_batch.unwrap_or(defaults.records_per_batch),
-            warm_up: load.warm_up.map_or(defaults.warm_up, Millis::duration),
-            duration: load.duration.map_or(defaults.duration, Millis::duration),
-            threads: load.threads.unwrap_or(defaults.threads),
-            cpus: load.cpus,
-            server_cpu: self.server_cpu,
-        }
-    }
-}
-
-impl SubscribeArgs {
-    fn options(self, global: &Global) -> SubscribeOptions {
-        SubscribeOptions {
-            addr: first(global),
-            bucket: self.bucket,
-            create: !self.no_create,
-            key_prefix: self.key_prefix,
-            record_bytes: self.record_bytes.as_usize(),
-            rate: self.rate,
-            warm_up: self.warm_up.duration(),
-            duration: self.duration.duration(),
-            cpus: self.cpus,
-        }
-    }
-}
-
 /// A measurement is of one star.
 fn first(global: &Global) -> String {
     global.addr.first().cloned().unwrap_or_default()
@@ -277,6 +193,18 @@ fn show(report: &(impl Serialize + Display), output: Output) -> Result<(), Failu
         Output::Text => writeln!(out, "{}", report.to_string().trim_end())?,
     }
     Ok(out.flush()?)
+}
+
+/// Shows a report, also one that an error carries, and then fails with it.
+fn show_all_the_same(outcome: Result<impl Serialize + Display, BenchError>, output: Output) -> Result<(), Failure> {
+    match &outcome {
+        Ok(report) => show(report, output)?,
+        Err(BenchError::Violations { report, .. }) => show(&**report, output)?,
+        Err(BenchError::Soak { report, .. }) => show(&**report, output)?,
+        Err(BenchError::Unkept { report, .. } | BenchError::Unchecked { report, .. }) => show(&**report, output)?,
+        Err(_) => {}
+    }
+    outcome.map(drop).map_err(Failure::from)
 }
 
 impl From<BenchError> for Failure {

@@ -84,7 +84,7 @@ impl Failure {
 
 fn durable(records: u64) -> String {
     match records {
-        0 => "nothing was made durable".to_owned(),
+        0 => "nothing was acknowledged".to_owned(),
         1 => "1 record is durable".to_owned(),
         _ => format!("{records} records are durable"),
     }

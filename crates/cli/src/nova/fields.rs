@@ -2,92 +2,12 @@
 
 use clap::builder::{BoolishValueParser, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use client::json::{ConfigField, ConfigKind, config_fields, config_object};
+use serde_json::Value;
 use tuning::units::{Bytes, Millis};
 use wire::config::{Class, ConfigPatch, ProducerPolicy, StreamConfig, TimestampingMode};
 
-use super::row::Row;
-
-type Slot<T> = fn(&mut ConfigPatch) -> &mut Option<T>;
-
-/// Where a field stands in a patch, which says what its flag takes.
-enum Kind {
-    Class(Slot<Class>),
-    Policy(Slot<ProducerPolicy>),
-    Mode(Slot<TimestampingMode>),
-    Switch(Slot<bool>),
-    Wide(Slot<u64>),
-    Narrow(Slot<u32>),
-}
-
-struct Field {
-    name: &'static str,
-    value: &'static str,
-    help: &'static str,
-    kind: Kind,
-}
-
-const FIELDS: &[Field] = &[
-    Field {
-        name: "class",
-        value: "CLASS",
-        help: "Where an append is durable before it is acked: the star's head log (express) or the standard store (standard)",
-        kind: Kind::Class(|patch| &mut patch.class),
-    },
-    Field {
-        name: "producer_policy",
-        value: "POLICY",
-        help: "Who may append: anyone (any), or one writer session at a time (fenced)",
-        kind: Kind::Policy(|patch| &mut patch.producer_policy),
-    },
-    Field {
-        name: "timestamping_mode",
-        value: "MODE",
-        help: "Whose clock stamps records: the producer's if it sends one (client-prefer), always the producer's (client-require) or the star's (arrival)",
-        kind: Kind::Mode(|patch| &mut patch.timestamping_mode),
-    },
-    Field {
-        name: "timestamping_uncapped",
-        value: "BOOL",
-        help: "Let a producer's stamp lie after the arrival, for a time scale of its own",
-        kind: Kind::Switch(|patch| &mut patch.timestamping_uncapped),
-    },
-    Field {
-        name: "retention_max_age_ms",
-        value: "MS",
-        help: "Trim batches whose records are all older than this, within seconds; 0 keeps them for ever",
-        kind: Kind::Wide(|patch| &mut patch.retention_max_age_ms),
-    },
-    Field {
-        name: "retention_max_bytes",
-        value: "BYTES",
-        help: "Trim whole batches from the front while more than this is kept, about; 0 is unbounded",
-        kind: Kind::Wide(|patch| &mut patch.retention_max_bytes),
-    },
-    Field {
-        name: "batch_max_bytes",
-        value: "BYTES",
-        help: "Content gathered before it is made durable; 0 leaves it to the star",
-        kind: Kind::Narrow(|patch| &mut patch.batch_max_bytes),
-    },
-    Field {
-        name: "batch_max_records",
-        value: "N",
-        help: "Records gathered before they are made durable; 0 leaves it to the star",
-        kind: Kind::Narrow(|patch| &mut patch.batch_max_records),
-    },
-    Field {
-        name: "batch_max_delay_ms",
-        value: "MS",
-        help: "Longest that a record waits to be gathered; 0 leaves it to the star",
-        kind: Kind::Narrow(|patch| &mut patch.batch_max_delay_ms),
-    },
-    Field {
-        name: "throughput_max_bytes_per_second",
-        value: "BYTES",
-        help: "Content that may be appended a second; 0 is unbounded",
-        kind: Kind::Wide(|patch| &mut patch.throughput_max_bytes_per_second),
-    },
-];
+use super::row::{Cell, Row};
 
 /// The flags of a configuration; `OF_BUCKET` puts `default-` in front of each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -96,33 +16,36 @@ pub(super) struct ConfigFlags<const OF_BUCKET: bool>(pub(super) ConfigPatch);
 impl<const OF_BUCKET: bool> ConfigFlags<OF_BUCKET> {
     const PREFIX: &str = if OF_BUCKET { "default_" } else { "" };
 
-    fn arg(field: &Field) -> Arg {
+    fn arg(field: &ConfigField) -> Arg {
         let id = format!("{}{}", Self::PREFIX, field.name);
-        let arg = Arg::new(id.clone()).long(id.replace('_', "-")).value_name(field.value).help(field.help);
-        let unit = field.value;
+        let arg = Arg::new(id.clone())
+            .long(id.replace('_', "-"))
+            .value_name(field.unit)
+            .help(field.doc.trim_end_matches('.'));
+        let unit = field.unit;
         match field.kind {
-            Kind::Class(_) => arg.value_parser(words(&["express", "standard"], str::parse::<Class>)),
-            Kind::Policy(_) => arg.value_parser(words(&["any", "fenced"], str::parse::<ProducerPolicy>)),
-            Kind::Mode(_) => {
+            ConfigKind::Class(_) => arg.value_parser(words(&["express", "standard"], str::parse::<Class>)),
+            ConfigKind::Policy(_) => arg.value_parser(words(&["any", "fenced"], str::parse::<ProducerPolicy>)),
+            ConfigKind::Mode(_) => {
                 let modes = ["client-prefer", "client-require", "arrival"];
                 arg.value_parser(words(&modes, str::parse::<TimestampingMode>))
             }
-            Kind::Switch(_) => switch(arg),
-            Kind::Wide(_) => arg.value_parser(move |text: &str| amount(unit, text)),
-            Kind::Narrow(_) => arg.value_parser(move |text: &str| narrow_amount(unit, text)),
+            ConfigKind::Switch(_) => switch(arg),
+            ConfigKind::Wide(_) => arg.value_parser(move |text: &str| amount(unit, text)),
+            ConfigKind::Narrow(_) => arg.value_parser(move |text: &str| narrow_amount(unit, text)),
         }
     }
 
-    fn read(&mut self, field: &Field, matches: &ArgMatches) {
+    fn read(&mut self, field: &ConfigField, matches: &ArgMatches) {
         let id = format!("{}{}", Self::PREFIX, field.name);
         let patch = &mut self.0;
         match field.kind {
-            Kind::Class(slot) => *slot(patch) = matches.get_one(&id).copied(),
-            Kind::Policy(slot) => *slot(patch) = matches.get_one(&id).copied(),
-            Kind::Mode(slot) => *slot(patch) = matches.get_one(&id).copied(),
-            Kind::Switch(slot) => *slot(patch) = matches.get_one(&id).copied(),
-            Kind::Wide(slot) => *slot(patch) = matches.get_one(&id).copied(),
-            Kind::Narrow(slot) => *slot(patch) = matches.get_one(&id).copied(),
+            ConfigKind::Class(slot) => *slot(patch) = matches.get_one(&id).copied(),
+            ConfigKind::Policy(slot) => *slot(patch) = matches.get_one(&id).copied(),
+            ConfigKind::Mode(slot) => *slot(patch) = matches.get_one(&id).copied(),
+            ConfigKind::Switch(slot) => *slot(patch) = matches.get_one(&id).copied(),
+            ConfigKind::Wide(slot) => *slot(patch) = matches.get_one(&id).copied(),
+            ConfigKind::Narrow(slot) => *slot(patch) = matches.get_one(&id).copied(),
         }
     }
 }
@@ -161,7 +84,7 @@ where
 impl<const OF_BUCKET: bool> Args for ConfigFlags<OF_BUCKET> {
     fn augment_args(command: Command) -> Command {
         let heading = if OF_BUCKET { "Defaults of the streams made in the bucket" } else { "Configuration" };
-        let args = FIELDS.iter().map(|field| Self::arg(field).help_heading(heading));
+        let args = config_fields().iter().map(|field| Self::arg(field).help_heading(heading));
         command.args(args)
     }
 
@@ -178,7 +101,7 @@ impl<const OF_BUCKET: bool> FromArgMatches for ConfigFlags<OF_BUCKET> {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        for field in FIELDS {
+        for field in config_fields() {
             self.read(field, matches);
         }
         Ok(())
@@ -187,15 +110,16 @@ impl<const OF_BUCKET: bool> FromArgMatches for ConfigFlags<OF_BUCKET> {
 
 /// A configuration under its field names, each behind `prefix`.
 pub(super) fn show_config(config: &StreamConfig, prefix: &str, row: Row) -> Row {
-    let name = |field: &str| format!("{prefix}{field}");
-    row.with(name("class"), config.class.word())
-        .with(name("producer_policy"), config.producer_policy.word())
-        .with(name("timestamping_mode"), config.timestamping.mode.word())
-        .with(name("timestamping_uncapped"), config.timestamping.uncapped)
-        .with(name("retention_max_age_ms"), config.retention.max_age_ms)
-        .with(name("retention_max_bytes"), config.retention.max_bytes)
-        .with(name("batch_max_bytes"), u64::from(config.batch.max_bytes))
-        .with(name("batch_max_records"), u64::from(config.batch.max_records))
-        .with(name("batch_max_delay_ms"), u64::from(config.batch.max_delay_ms))
-        .with(name("throughput_max_bytes_per_second"), config.throughput_max_bytes_per_second)
+    let mut values = config_object(config, "");
+    config_fields().iter().fold(row, |row, field| {
+        row.with(
+            format!("{prefix}{}", field.name),
+            match values.remove(field.name) {
+                Some(Value::String(word)) => Cell::Text(word),
+                Some(Value::Bool(flag)) => Cell::Flag(flag),
+                Some(value) => value.as_u64().map_or(Cell::Nothing, Cell::Count),
+                None => Cell::Nothing,
+            },
+        )
+    })
 }

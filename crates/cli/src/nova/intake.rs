@@ -4,6 +4,7 @@ use std::io::Read;
 use std::thread;
 
 use client::AppendRecord;
+use client::json::{Coding, content_bytes, of_json};
 use tokio::sync::mpsc;
 use wire::limits::{BATCH_CONTENT_BYTES_MAX, BATCH_RECORDS_MAX, RECORD_CONTENT_BYTES_MAX};
 use wire::reason::Reason;
@@ -12,7 +13,6 @@ use wire::refusal::Refusal;
 use super::args::Format;
 use super::failure::Failure;
 use super::lines::{LineError, Lines};
-use super::record::{Coding, content_bytes, of_json};
 
 /// Batches cut ahead of the session. Full: nothing is read until it takes one.
 const BATCHES_AHEAD_MAX: usize = 4;
@@ -121,7 +121,7 @@ impl Gathered {
 mod tests {
     use super::{Reading, start};
     use crate::nova::args::{Format, Output};
-    use crate::nova::record::Coding;
+    use client::json::Coding;
     use std::io::Cursor;
 
     /// How many records each batch has, and the line of the fault at the end.

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use client::json::{Coding, WriteError, write_json};
 use futures_util::FutureExt;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use wire::ids::SeqNum;
@@ -12,7 +13,6 @@ use wire::message::Start as Place;
 use super::Star;
 use super::args::{Output, Read, Start, Subscribe};
 use super::failure::Failure;
-use super::record::{Coding, WriteError, write_json, write_text};
 
 /// How often a subscription without records looks whether someone still reads its output.
 const LOOK_AT_READER_EVERY: Duration = Duration::from_millis(250);
@@ -66,14 +66,14 @@ impl<W: Write> Printer<W> {
     }
 
     fn print_one(&mut self, record: &client::Record) -> Result<(), Failure> {
-        let written = match self.output {
-            Output::Text => write_text(record, &mut self.out),
-            Output::Json => write_json(record, self.coding, &mut self.out),
-        };
-        written.map_err(|error| match error {
-            WriteError::NotUtf8 { .. } => Failure::invalid(error.to_string()),
-            WriteError::Output(error) => Failure::from(error),
-        })
+        match self.output {
+            Output::Text => self.out.write_all(&record.body)?,
+            Output::Json => write_json(record, self.coding, &mut self.out).map_err(|error| match error {
+                WriteError::NotUtf8 { .. } => Failure::invalid(format!("{error} with --base64")),
+                WriteError::Output(error) => Failure::from(error),
+            })?,
+        }
+        Ok(self.out.write_all(b"\n")?)
     }
 }
 

@@ -10,6 +10,7 @@ use wire::ids::Position;
 pub(super) enum Cell {
     Text(String),
     Count(u64),
+    Millionths(u64),
     Stamp(i64),
     Flag(bool),
     Nothing,
@@ -38,6 +39,10 @@ impl Row {
             Some(cell) => self.with(name, cell),
             None => self,
         }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// A sequence number and a stamp.
@@ -70,12 +75,17 @@ impl Row {
                 Cell::Text(text) if text.is_empty() => lines.push((name, "-".to_owned())),
                 Cell::Text(text) => lines.push((name, one_line(text))),
                 Cell::Count(count) => lines.push((name, count.to_string())),
+                Cell::Millionths(count) => lines.push((name, format!("{:.4}", as_units(*count)))),
                 Cell::Stamp(stamp) => lines.push((name, stamp.to_string())),
                 Cell::Flag(flag) => lines.push((name, flag.to_string())),
                 Cell::Nothing => lines.push((name, "-".to_owned())),
             }
         }
     }
+}
+
+fn as_units(millionths: u64) -> f64 {
+    millionths as f64 / 1e6
 }
 
 /// `text` without anything that would break a line or move a cursor.
@@ -99,6 +109,7 @@ impl Serialize for Cell {
         match self {
             Self::Text(text) => serializer.serialize_str(text),
             Self::Count(count) => serializer.serialize_u64(*count),
+            Self::Millionths(count) => serializer.serialize_f64(as_units(*count)),
             Self::Stamp(stamp) => serializer.serialize_i64(*stamp),
             Self::Flag(flag) => serializer.serialize_bool(*flag),
             Self::Nothing => serializer.serialize_none(),

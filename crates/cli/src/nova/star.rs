@@ -1,20 +1,125 @@
-//! What a star is, and what its shards count.
+//! What is a star, and what do it and its shards count?
 
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use wire::message::{Counter, StarAnswer};
+
+use super::args::Output;
 use super::failure::Failure;
-use super::row::Row;
-use super::{Star, row};
+use super::row::{Cell, Row};
+use super::{Star, row, stdout};
 
-/// Shows the star, then each counter of each shard; in JSON one object.
+/// Groups of what is counted of the star, by how names begin, and what they are in a line.
+const GROUPS: [(&str, &str); 6] = [
+    (
+        "cost_",
+        "cost: dollars a month at the list prices of S3, if it goes on as in the last cost_window_s; 0 for a directory",
+    ),
+    ("disk_", "disk: what is free where the data and the store lie; while one is low, appends are resource_exhausted"),
+    ("memory_", "memory: bytes that the background takes, of memory.control_bytes_max"),
+    ("history_", "history: reads of settled records, from memory, the local block cache (nvme) or the store (gets)"),
+    ("store_", "store: calls by operation and purpose, those that failed, their bytes, and how long they took"),
+    ("", "settling: what is put together, rewritten and deleted behind the channel, and what still waits"),
+];
+
+/// Shows the star, what is counted of it, and of each of its shards; in JSON one object with the same names.
 pub(super) async fn show(star: &Star) -> Result<(), Failure> {
     let answer = star.client.star().await?;
-    let about = Row::new()
+    match star.output {
+        Output::Json => {
+            let counters = answer.counters.iter().map(shown);
+            star.show(&counters.fold(about(&answer), |shown, (name, value)| shown.with(name, value)))
+        }
+        Output::Text => {
+            let mut out = stdout();
+            about(&answer).write_text(&mut out)?;
+            for (heading, row) in sections(&answer.counters) {
+                writeln!(out, "\n{heading}")?;
+                row.write_text(&mut out)?;
+            }
+            Ok(out.flush()?)
+        }
+    }
+}
+
+fn about(answer: &StarAnswer) -> Row {
+    Row::new()
         .with("cluster_id", answer.cluster_id.to_string())
         .with("star_id", answer.star_id.to_string())
         .with("version", row::one_line(&answer.version))
-        .with("epoch", answer.epoch.get());
-    let counted = answer
-        .counters
-        .iter()
-        .fold(about, |shown, counter| shown.with(format!("shard_{}_{}", counter.shard, counter.name), counter.value));
-    star.show(&counted)
+        .with("epoch", answer.epoch.get())
+}
+
+/// A counter as it is shown: money in dollars, what is a shard's with its number.
+fn shown(counter: &Counter) -> (String, Cell) {
+    let name = match counter.shard {
+        Counter::OF_STAR => counter.name.clone(),
+        shard => format!("shard_{shard}_{}", counter.name),
+    };
+    if name.contains("micro_dollars") {
+        return (name.replace("micro_dollars", "dollars"), Cell::Millionths(counter.value));
+    }
+    (name, Cell::Count(counter.value))
+}
+
+/// Headings, and what stands below each: the groups of the star, then a shard each.
+fn sections(counters: &[Counter]) -> Vec<(String, Row)> {
+    let mut groups: Vec<(String, Row)> = GROUPS.iter().map(|(_, about)| ((*about).to_owned(), Row::new())).collect();
+    let mut shards: BTreeMap<u16, Row> = BTreeMap::new();
+    for counter in counters {
+        let (name, value) = shown(counter);
+        let row = match counter.shard {
+            Counter::OF_STAR => {
+                let group = GROUPS.iter().position(|(start, _)| name.starts_with(start)).unwrap_or(GROUPS.len() - 1);
+                &mut groups[group].1
+            }
+            shard => shards.entry(shard).or_default(),
+        };
+        *row = std::mem::take(row).with(name, value);
+    }
+    let shards = shards.into_iter().map(|(shard, row)| (format!("shard {shard}: counted since its start"), row));
+    groups.into_iter().filter(|(_, row)| !row.is_empty()).chain(shards).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::message::Counter;
+
+    use super::{Cell, sections, shown};
+
+    fn counter(shard: u16, name: &str, value: u64) -> Counter {
+        Counter { shard, name: name.to_owned(), value }
+    }
+
+    #[test]
+    fn what_is_the_star_s_bears_no_shard_and_money_is_in_dollars() {
+        let star = Counter::OF_STAR;
+        assert_eq!(shown(&counter(2, "acks_total", 7)), ("shard_2_acks_total".to_owned(), Cell::Count(7)));
+        assert_eq!(shown(&counter(star, "bundles_total", 7)), ("bundles_total".to_owned(), Cell::Count(7)));
+        let (name, value) = shown(&counter(star, "cost_micro_dollars_a_month", 1_234_500));
+        assert_eq!((name.as_str(), value), ("cost_dollars_a_month", Cell::Millionths(1_234_500)));
+    }
+
+    #[test]
+    fn each_counter_stands_once_below_the_heading_of_its_group_or_shard() {
+        let star = Counter::OF_STAR;
+        let counters = [
+            counter(star, "store_get_chunks_total", 1),
+            counter(star, "cost_micro_dollars_a_month", 2_500),
+            counter(star, "bundles_total", 3),
+            counter(1, "acks_total", 4),
+            counter(0, "acks_total", 5),
+        ];
+        let mut text = String::new();
+        for (heading, row) in sections(&counters) {
+            let mut out = Vec::new();
+            row.write_text(&mut out).unwrap();
+            let word = heading.split(':').next().unwrap_or_default().to_owned();
+            text += &format!("{word}\n{}", String::from_utf8(out).unwrap());
+        }
+        let expected = "cost\ncost_dollars_a_month  0.0025\nstore\nstore_get_chunks_total  1\nsettling\nbundles_total  3\n\
+                        shard 0\nshard_0_acks_total  5\nshard 1\nshard_1_acks_total  4\n";
+        assert_eq!(text, expected);
+    }
 }

@@ -16,6 +16,7 @@ Examples:
   NOVA_LISTEN=127.0.0.1:7000 novad
   novad --store s3://bucket/prefix
   novad store check --store s3://bucket/prefix
+  novad store rebuild-index --store s3://bucket/prefix
 
 A setting is taken from its flag, else from its variable, else from the file, else it has its default.
 The file is TOML with the same names, sections in brackets: segment_bytes under [log] is
@@ -41,7 +42,7 @@ pub(crate) fn command() -> Command {
             Arg::new("accept-loss")
                 .long("accept-loss")
                 .action(ArgAction::SetTrue)
-                .help("For this start: go on without head logs that are lost, damaged or older than the store. What only they hold is given up: a stream of which the store has a part goes on 2^32 sequence numbers later, one of which it has nothing is gone"),
+                .help("For this start: go on without head logs that are lost, damaged or older than the store. What only they hold is given up: a stream of which the store has a part goes on 2^32 sequence numbers later or a multiple of it, one of which it has nothing is gone"),
         )
         .arg(
             Arg::new("confirm-clock")
@@ -53,7 +54,7 @@ pub(crate) fn command() -> Command {
             Arg::new("check")
                 .long("check")
                 .action(ArgAction::SetTrue)
-                .help("Check the settings and the host, print every setting and its origin, and end; the data directory is made if need be"),
+                .help("Check the settings, the host and the store, print every setting and its origin, and end; the data directory, and a store in a directory, are made if need be"),
         )
 }
 

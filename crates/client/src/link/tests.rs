@@ -130,6 +130,23 @@ async fn a_silent_star_is_pinged_then_given_up() {
     assert!(matches!(broken, Broken::Silent { silent_ms } if silent_ms >= 120), "{broken}");
 }
 
+/// What was silent meanwhile was this process, or its host.
+#[tokio::test]
+async fn a_client_that_was_stopped_asks_the_star_before_it_gives_it_up() {
+    let mut peer = Peer::new().await;
+    peer.keepalive_ms = 200;
+    let (mut link, mut wire) = linked(&peer).await;
+    std::thread::sleep(Duration::from_millis(500));
+    let script = async {
+        let (correlation, Ping { echo }) = wire.expect().await;
+        wire.send(correlation, &Pong { echo }).await;
+        wire.send(5, &Done {}).await;
+        wire
+    };
+    let (frame, _wire) = tokio::join!(timeout(PATIENCE, link.next()), script);
+    assert_eq!(frame.unwrap().unwrap().correlation, 5);
+}
+
 #[tokio::test]
 async fn frames_that_the_socket_took_are_told_from_those_that_it_did_not() {
     let peer = Peer::new().await;

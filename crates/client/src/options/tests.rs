@@ -1,7 +1,7 @@
 use super::*;
 
 fn named(addrs: &[&str]) -> Result<Vec<String>> {
-    stars(&addrs.iter().map(|addr| (*addr).to_owned()).collect::<Vec<_>>())
+    stars(&addrs.iter().map(|addr| (*addr).to_owned()).collect::<Vec<_>>()).map(|(_, stars)| stars)
 }
 
 fn refused(addrs: &[&str], says: &str) {
@@ -19,9 +19,12 @@ fn plain_addresses_name_stars_and_the_port_may_be_left_out() {
 }
 
 #[test]
-fn http_addresses_are_refused_with_what_to_do() {
-    refused(&["http://localhost:8080"], "not served yet");
-    refused(&["https://a", "https://b"], "come with the gateway");
+fn http_addresses_are_where_urls_start() {
+    let found = named(&["http://localhost:8080", "https://a/", "http://[::1]:7/nova/"]).unwrap();
+    assert_eq!(found, ["http://localhost:8080", "https://a", "http://[::1]:7/nova"]);
+    for bad in ["http://", "http://u@h", "http://a?b=c", "http://a b", "https://a:x", "http://a#b"] {
+        refused(&[bad], &format!("'{bad}'"));
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use super::window::Window;
 use crate::client::Inner;
 use crate::error::{Error, Result};
 use crate::link::{Broken, Inbound, Link, framed};
-use crate::search::{Search, open, open_anywhere, spent};
+use crate::search::{Search, may_pass, open, open_anywhere, spent};
 
 /// A connection that held for so long is taken for a good one, though nothing was answered over it.
 const GOOD_AFTER: Duration = Duration::from_secs(1);
@@ -169,7 +169,7 @@ impl Session {
                     self.closing = None;
                     return Ok(());
                 }
-                Err(failed) if failed.retryable() => error = Some(failed),
+                Err(failed) if may_pass(&failed) => error = Some(failed),
                 Err(failed) => return Err(failed),
             }
         }
@@ -243,8 +243,11 @@ impl Session {
             Kind::AppendRefused => {
                 let AppendRefused { session, no, refusal } = frame.message()?;
                 self.expect(session)?;
-                self.window.on_refused(no, refusal).map_err(Broken::protocol)?;
+                let ends = self.window.on_refused(no, refusal).map_err(Broken::protocol)?;
                 self.progressed = true;
+                if let Some(error) = ends {
+                    return Err(Halt::Ended(error));
+                }
             }
             Kind::SessionEnded => {
                 let SessionEnded { session, refusal } = frame.message()?;
@@ -260,7 +263,7 @@ impl Session {
             Kind::Refused if self.closing == Some(frame.correlation) => return Err(Halt::Closed),
             Kind::Refused => {
                 let Refused { refusal } = frame.message()?;
-                return Err(ended(refusal));
+                return Err(Broken::Refused(refusal).into());
             }
             kind => tracing::debug!(?kind, "a frame that a session doesn't expect"),
         }

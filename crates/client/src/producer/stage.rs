@@ -11,6 +11,7 @@ use wire::ids::SeqNum;
 use wire::limits::{BATCH_CONTENT_BYTES_MAX, BATCH_RECORDS_MAX};
 use wire::message::Appended;
 use wire::reason::Reason;
+use wire::terms::Terms;
 
 use super::ProducerOptions;
 use crate::error::{Error, Result};
@@ -35,6 +36,8 @@ enum Stamps {
 #[derive(Debug)]
 pub(super) struct Call {
     match_seq_num: Option<SeqNum>,
+    /// None are the default ones.
+    terms: Option<Box<Terms>>,
     records: Vec<AppendRecord>,
     content_bytes: usize,
     stamps: Stamps,
@@ -53,7 +56,13 @@ impl Call {
             _ if stamped == records.len() => Stamps::All,
             _ => Stamps::Some,
         };
-        Ok(Self { match_seq_num, records, content_bytes, stamps })
+        Ok(Self { match_seq_num, terms: None, records, content_bytes, stamps })
+    }
+
+    /// The same on terms.
+    pub(super) fn on(self, terms: Terms) -> Self {
+        let terms = (terms != Terms::default()).then(|| Box::new(terms));
+        Self { terms, ..self }
     }
 
     /// Room that it takes while it is staged.
@@ -63,7 +72,9 @@ impl Call {
     }
 
     fn shares(&self) -> bool {
-        self.match_seq_num.is_none() && self.stamps != Stamps::Some
+        self.match_seq_num.is_none()
+            && self.stamps != Stamps::Some
+            && self.terms.as_ref().is_none_or(|terms| terms.may_share())
     }
 }
 
@@ -80,6 +91,7 @@ pub(super) struct Caller {
 #[derive(Debug)]
 pub(super) struct Staged {
     pub(super) match_seq_num: Option<SeqNum>,
+    pub(super) terms: Option<Box<Terms>>,
     pub(super) builder: BatchBuilder,
     pub(super) callers: Vec<Caller>,
     stamps: Stamps,
@@ -94,6 +106,7 @@ impl Staged {
         self.shares
             && call.shares()
             && self.stamps == call.stamps
+            && self.terms == call.terms
             && self.builder.records() + call.records.len() <= BATCH_RECORDS_MAX
             && self.builder.content_bytes() + call.content_bytes <= bytes_max
     }
@@ -187,6 +200,7 @@ impl Shared {
             None => {
                 let mut staged = Staged {
                     match_seq_num: call.match_seq_num,
+                    terms: call.terms.clone(),
                     builder: stage.spare.take().unwrap_or_default(),
                     callers: Vec::new(),
                     stamps: call.stamps,

@@ -114,6 +114,27 @@ async fn a_broken_connection_is_resumed_and_the_unacked_sent_again_in_order() {
     }
 }
 
+/// A frame that arrives damaged ends the connection, and with it the answers to those that arrived well before it.
+#[tokio::test]
+async fn what_was_sent_before_a_damaged_frame_may_have_landed_and_is_sent_again() {
+    let peer = Peer::new().await;
+    let (producer, mut wire, _) = producing(&peer, options()).await;
+    let ticket = producer.submit(["x"]).await.unwrap();
+    wire.expect_batch().await;
+    wire.send(0, &Refused { refusal: Refusal::invalid("the frame header is damaged") }).await;
+    drop(wire);
+    // So does one of the next handshake.
+    let mut wire = peer.accept().await;
+    let (correlation, _): (_, Open) = wire.expect().await;
+    wire.send(correlation, &Refused { refusal: Refusal::invalid("the head of a frame is damaged") }).await;
+    let (mut wire, again) = peer.accept_session().await;
+    assert_eq!(again.resume, Some(STREAM));
+    let head = wire.expect_batch().await.head;
+    assert_eq!((head.no.get(), head.resent), (1, true));
+    wire.ack(&[(1, 0, 1)]).await;
+    within(ticket).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_miss_after_a_resend_says_that_it_may_have_landed() {
     let peer = Peer::new().await;

@@ -21,6 +21,9 @@ const RECORD_SLACK_BYTES: usize = 24;
 #[derive(Debug)]
 struct Unacked {
     match_seq_num: Option<SeqNum>,
+    /// Its terms as they are sent; empty for none.
+    terms: Vec<u8>,
+    chained: bool,
     batch_crc: u32,
     records: u32,
     /// The frame as it was first encoded; the batch in it stays as it is.
@@ -28,7 +31,7 @@ struct Unacked {
     callers: Vec<Caller>,
     /// The place of its frame among those queued on this connection.
     place: u64,
-    /// Whether it was sent on a connection that broke.
+    /// Whether it was sent and nobody knows what came of it.
     maybe_landed: bool,
     answered: bool,
 }
@@ -79,7 +82,10 @@ impl Window {
 
     /// Numbers and encodes a staged batch, which is then the next to send; answers its builder.
     pub(super) fn push(&mut self, session: u32, staged: Staged) -> BatchBuilder {
-        let Staged { match_seq_num, mut builder, callers, .. } = staged;
+        let Staged { match_seq_num, terms, mut builder, callers, .. } = staged;
+        let chained = terms.as_ref().is_some_and(|terms| terms.chained);
+        let terms = terms.map(|terms| terms.to_bytes()).unwrap_or_default();
+        let head_bytes = APPEND_HEAD_BYTES + terms.len();
         let records = builder.records();
         let mut head = AppendHead {
             session,
@@ -91,15 +97,17 @@ impl Window {
         let bytes = builder.content_bytes() + records * RECORD_SLACK_BYTES + SLACK_BYTES;
         let mut out = Vec::with_capacity(bytes);
         let open = frame::begin(&mut out);
-        out.resize(HEADER_BYTES + APPEND_HEAD_BYTES, 0);
+        out.resize(HEADER_BYTES + head_bytes, 0);
         let open = open.head_ends(&out);
         let finished = builder.finish(&mut out);
         let Ok(batch_crc) = finished else { unreachable!("a staged batch has records") };
         head.batch_crc = batch_crc;
-        out[HEADER_BYTES..HEADER_BYTES + APPEND_HEAD_BYTES].copy_from_slice(&head.encode());
+        put_head(&head, &terms, &mut out[HEADER_BYTES..HEADER_BYTES + head_bytes]);
         open.end(Kind::Append, 0, &mut out);
         self.unacked.push_back(Unacked {
             match_seq_num,
+            terms,
+            chained,
             batch_crc,
             records: u32::try_from(records).unwrap_or(u32::MAX),
             frame: out.into(),
@@ -184,20 +192,34 @@ impl Window {
         Ok(())
     }
 
-    /// A batch is refused, alone.
-    pub(super) fn on_refused(&mut self, no: BatchNo, refusal: Refusal) -> Result<(), Fault> {
+    /// A batch is refused, alone; answers the error that ends the session when it was a chained one.
+    pub(super) fn on_refused(&mut self, no: BatchNo, refusal: Refusal) -> Result<Option<Error>, Fault> {
         let unacked = self.answered(no)?;
         unacked.answered = true;
         let error = Error::refused(refusal, unacked.maybe_landed);
         for caller in std::mem::take(&mut unacked.callers) {
             let _ = caller.answer.send(Err(error.clone()));
         }
+        let chained = unacked.chained;
         self.forget_answered();
-        Ok(())
+        if !chained {
+            return Ok(None);
+        }
+        // Those that are not chained to it are judged by themselves, and nobody hears how.
+        for later in self.unacked.iter_mut().take(self.sent).filter(|later| !later.chained) {
+            later.maybe_landed = true;
+        }
+        Ok(Some(error))
     }
 
-    /// The session is over: every batch fails, each knowing whether it may have landed.
+    /// The session is over: every batch fails, each knowing whether it may have landed. What may have happened to the one that
+    /// ended it may have happened to all on this connection.
     pub(super) fn fail(&mut self, error: &Error) {
+        if !error.no_side_effect() {
+            for sent in self.unacked.iter_mut().take(self.sent) {
+                sent.maybe_landed = true;
+            }
+        }
         self.sent = 0;
         for unacked in self.unacked.drain(..) {
             let error = error.about_batch(unacked.maybe_landed);
@@ -220,11 +242,21 @@ impl Unacked {
         };
         let mut out = Vec::with_capacity(self.frame.len());
         let open = frame::begin(&mut out);
-        out.extend_from_slice(&head.encode());
+        let head_bytes = APPEND_HEAD_BYTES + self.terms.len();
+        out.resize(HEADER_BYTES + head_bytes, 0);
+        put_head(&head, &self.terms, &mut out[HEADER_BYTES..]);
         let open = open.head_ends(&out);
-        out.extend_from_slice(&self.frame[HEADER_BYTES + APPEND_HEAD_BYTES..]);
+        out.extend_from_slice(&self.frame[HEADER_BYTES + head_bytes..]);
         open.end(Kind::Append, 0, &mut out);
         out.into()
+    }
+}
+
+fn put_head(head: &AppendHead, terms: &[u8], out: &mut [u8]) {
+    if terms.is_empty() {
+        out.copy_from_slice(&head.encode());
+    } else {
+        out.copy_from_slice(&head.encode_on(terms));
     }
 }
 

@@ -15,19 +15,17 @@ use wire::names::Address;
 use wire::reason::Reason;
 use wire::refusal::Refusal;
 
-use super::{Delivery, SubscribeOptions, Taken};
+use super::{Delivery, Ends, SubscribeOptions, Taken};
 use crate::client::Inner;
 use crate::error::{Error, Result};
 use crate::link::{Broken, Inbound, Link, framed};
 use crate::page;
-use crate::search::{Search, open, open_anywhere, spent};
+use crate::search::{Search, may_pass, open, open_anywhere, spent};
 
 /// The handle of the one subscription of a connection.
 const HANDLE: u32 = 1;
 /// A connection that held for so long is taken for a good one, though nothing came over it.
 const GOOD_AFTER: Duration = Duration::from_secs(1);
-
-type Ends = (mpsc::UnboundedSender<Delivery>, Arc<Taken>);
 
 struct Follow {
     inner: Arc<Inner>,
@@ -176,8 +174,8 @@ impl Follow {
             }
             Kind::GoAway => Err(Halt::Again(Error::harmless(Reason::Unavailable, "the star asked to reconnect"))),
             Kind::Refused => {
-                let refused: Refused = frame.message().map_err(|broken| self.broken(&broken))?;
-                Err(halted(refused.refusal))
+                let Refused { refusal } = frame.message().map_err(|broken| self.broken(&broken))?;
+                Err(self.broken(&Broken::Refused(refusal)))
             }
             _ => Ok(()),
         }
@@ -233,7 +231,7 @@ impl Follow {
                     self.allowed = self.delivered + credit;
                     return Ok(());
                 }
-                Err(failed) if failed.retryable() => error = Some(failed),
+                Err(failed) if may_pass(&failed) => error = Some(failed),
                 Err(failed) => return Err(Halt::Ended(failed)),
             }
         }

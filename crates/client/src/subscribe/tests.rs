@@ -147,6 +147,20 @@ async fn trimmed_and_not_found_end_it() {
 }
 
 #[tokio::test]
+async fn a_frame_that_arrives_damaged_does_not_end_it() {
+    let peer = Peer::new().await;
+    let (mut subscription, mut wire, _) = subscribed(&peer, SubscribeOptions::from(0), 0).await;
+    wire.send(0, &Refused { refusal: Refusal::invalid("the frame header is damaged") }).await;
+    drop(wire);
+    let mut wire = peer.accept().await;
+    let (correlation, _): (_, Subscribe) = wire.expect().await;
+    wire.send(correlation, &Refused { refusal: Refusal::invalid("the head of a frame is damaged") }).await;
+    let (mut wire, _) = peer.accept_subscription(0).await;
+    records(&mut wire, 0, &["a"]).await;
+    expect(&mut subscription, &[0]).await;
+}
+
+#[tokio::test]
 async fn a_refusal_at_the_resume_and_another_stream_end_it() {
     let peer = Peer::new().await;
     let (subscription, wire, _) = subscribed(&peer, SubscribeOptions::from(0), 0).await;

@@ -3,13 +3,17 @@ use std::thread;
 use std::time::Duration;
 
 use wire::handoff::{BucketAnswer, BucketVerb, ToShard};
-use wire::ids::{LogId, Lsn, ShardId};
+use wire::ids::{ClusterId, LogId, Lsn, ShardId};
 
-use super::{Opened, Shards, StartError};
+use super::{Opened, Shards, StartError, Threads};
 use crate::index::tests::world::Stream;
 use crate::shell::inbox;
 use crate::shell::tests::{Star, create, name, options, parcel, request};
-use crate::store::{LocalDirectory, MemoryStore};
+use crate::store::{Fault, LocalDirectory, MemoryStore, Rule, Store, StoreOp};
+
+fn open(store: Arc<dyn Store>) -> Result<Opened, StartError> {
+    Opened::open(&Threads::start(&[])?, store, None, options())
+}
 
 const LOG: LogId = LogId::from_bytes([5; 16]);
 
@@ -19,7 +23,7 @@ fn stars_that_open_a_store_at_once_agree_on_the_cluster() {
     let opens: Vec<_> = (0..4)
         .map(|_| {
             let store = Arc::new(LocalDirectory::open(root.path()).unwrap());
-            thread::spawn(move || Opened::open(store, None, options()).unwrap().loaded.cluster)
+            thread::spawn(move || open(store).unwrap().loaded.cluster)
         })
         .collect();
     let clusters: Vec<_> = opens.into_iter().map(|open| open.join().unwrap()).collect();
@@ -34,7 +38,7 @@ fn rows_and_settled_logs_are_back_after_a_restart() {
     let mut stream = Stream::new(1, "orders");
     star.settle(0, LOG, (1, 4), parcel(&[stream.create(), stream.append(3, 10), stream.append(2, 10)]));
     star.stop();
-    let background = Opened::open(Arc::new(store.clone()), None, options()).unwrap().join(request()).unwrap();
+    let background = open(Arc::new(store.clone())).unwrap().join(request()).unwrap();
     assert_eq!(background.settled().get(&LOG), Some(&Lsn::new(3)));
     let rows = background.rows(&[(stream.slot(), stream.id()), (stream.slot(), Stream::new(2, "b").id())]).unwrap();
     assert_eq!(rows.iter().map(|row| (row.stream_id, row.tail.seq_num.get())).collect::<Vec<_>>(), [(stream.id(), 5)]);
@@ -82,16 +86,38 @@ fn the_threads_run_on_the_cpus_that_were_chosen() {
     let first = (0..rustix::thread::CpuSet::MAX_CPU)
         .find(|cpu| rustix::thread::sched_getaffinity(None).unwrap().is_set(*cpu))
         .unwrap();
-    let open = |cpus: Vec<usize>| {
-        let options = super::Options { cpus, ..options() };
-        Opened::open(Arc::new(MemoryStore::new()), None, options)
-    };
+    let open = |cpus: Vec<usize>| Opened::open(&Threads::start(&cpus)?, Arc::new(MemoryStore::new()), None, options());
     let background = open(vec![first]).unwrap().join(request()).unwrap();
     let (_sender, inbox) = inbox();
     let shards = Shards { inbox, sinks: Vec::new(), owner: Box::new(|_| ShardId::ZERO) };
-    background.start(shards, &[], Box::new(|_| ())).unwrap().stop(Vec::new());
+    background.start(shards, Box::new(|_| ())).unwrap().stop(Vec::new(), Duration::from_secs(20));
     for none in [1023, 100_000] {
         let error = open(vec![none]).unwrap_err();
         assert!(matches!(error, StartError::Pin { .. }) && error.to_string().contains(&none.to_string()), "{error}");
     }
+}
+
+#[test]
+fn a_store_that_is_away_is_told_from_one_that_can_not_be_had() {
+    let store = MemoryStore::new();
+    let threads = Threads::start(&[]).unwrap();
+    let find_away = || threads.find_away(&store, Duration::from_millis(200));
+    assert_eq!(find_away(), None, "an empty store is there");
+    for (fault, says) in [(Fault::Hang, "no answer within 200 ms"), (Fault::BeforeApply, "meta/cluster")] {
+        store.add(Rule::new(fault).of(StoreOp::Get));
+        let why = find_away().unwrap().why;
+        assert!(why.contains(says), "{why}");
+        store.calm();
+    }
+    store.add(Rule::new(Fault::BeforeApply));
+    assert!(open(Arc::new(store.clone())).unwrap_err().is_away());
+    store.calm();
+    let opened = open(Arc::new(store.clone())).unwrap();
+    store.add(Rule::new(Fault::BeforeApply).of(StoreOp::PutIfMatch));
+    assert!(opened.join(request()).unwrap_err().is_away());
+    store.calm();
+    // It is asked again, and nothing stands in the way.
+    drop(open(Arc::new(store.clone())).unwrap().join(request()).unwrap());
+    let other = Opened::open(&threads, Arc::new(store), Some(ClusterId::from_bytes([9; 16])), options());
+    assert!(!other.unwrap_err().is_away());
 }

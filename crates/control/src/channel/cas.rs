@@ -70,6 +70,13 @@ pub enum ClusterError {
     },
 }
 
+impl ClusterError {
+    /// Whether the store can't be reached or did not answer.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(self, Self::Store(error) if error.is_away())
+    }
+}
+
 fn what_is_there(found: Option<ClusterId>) -> String {
     found.map_or_else(|| "the store is empty".to_owned(), |found| format!("the store is that of cluster {found}"))
 }
@@ -95,7 +102,8 @@ pub(super) async fn insist<'a, T>(mut ask: impl FnMut() -> StoreFuture<'a, T>) -
     ask().await
 }
 
-fn object() -> ObjectName {
+/// The cluster's object.
+pub(crate) fn object() -> ObjectName {
     ObjectName::parse(CLUSTER).expect("the name is plain")
 }
 
@@ -105,12 +113,7 @@ pub(crate) async fn open(store: &dyn Store) -> Result<Cluster, ClusterError> {
         return Ok(cluster);
     }
     let missing = object();
-    for prefix in BELONGINGS {
-        let prefix = ObjectPrefix::parse(prefix).expect("the prefix is plain");
-        if let Some(row) = insist(|| store.list(&prefix, None, 1)).await?.objects.first() {
-            return Err(ClusterError::Lost { missing, found: row.name.clone() });
-        }
-    }
+    refuse_belongings(store).await?;
     let cluster = Cluster::new(ClusterId::from_bytes(uuid::Uuid::now_v7().into_bytes()));
     let (body, nonce) = (Bytes::from(cluster.encode()), PutNonce::fresh());
     match insist(|| store.put_if_absent(&missing, body.clone(), nonce)).await {
@@ -129,6 +132,35 @@ pub(crate) async fn open_known(store: &dyn Store, known: ClusterId) -> Result<Cl
         Some((cluster, _)) if cluster.id == known => Ok(cluster),
         found => Err(ClusterError::Other { known, found: found.map(|(cluster, _)| cluster.id) }),
     }
+}
+
+/// The cluster that a store has, changing nothing; `None` for a store that has none and nothing that belongs to one. It must be the
+/// one that is known.
+pub(crate) async fn look(store: &dyn Store, known: Option<ClusterId>) -> Result<Option<ClusterId>, ClusterError> {
+    if let Some(known) = known {
+        return Ok(Some(open_known(store, known).await?.id));
+    }
+    match read(store).await? {
+        Some((cluster, _)) => Ok(Some(cluster.id)),
+        None => refuse_belongings(store).await.map(|()| None),
+    }
+}
+
+/// Refuses a store without a cluster's object that has what belongs to one.
+async fn refuse_belongings(store: &dyn Store) -> Result<(), ClusterError> {
+    for prefix in BELONGINGS {
+        let prefix = ObjectPrefix::parse(prefix).expect("the prefix is plain");
+        if let Some(row) = insist(|| store.list(&prefix, None, 1)).await?.objects.first() {
+            return Err(ClusterError::Lost { missing: object(), found: row.name.clone() });
+        }
+    }
+    Ok(())
+}
+
+/// Reads the cluster of a store that has one.
+pub(super) async fn find(store: &dyn Store) -> Result<Cluster, ClusterError> {
+    let found = read(store).await?.map(|(cluster, _)| cluster);
+    found.ok_or_else(|| StoreError::NotFound { name: object() }.into())
 }
 
 async fn read(store: &dyn Store) -> Result<Option<(Cluster, Version)>, ClusterError> {

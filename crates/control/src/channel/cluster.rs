@@ -36,17 +36,13 @@
 //! | 48 | 2 | number |
 //! | 50 | 2 | 1: all of it is settled |
 //! | 52 | 4 | zero |
-//!
-//! Format 1 is the first 28 bytes, with that number; it says the same of a store that no star has joined.
 
 use wire::crc::crc32c;
 use wire::ids::{ClusterId, Epoch, LogId, Lsn, StarId};
 
 const MAGIC: [u8; 4] = *b"NVcl";
-const FORMAT: u16 = 2;
-const FORMAT_OF_ID_ALONE: u16 = 1;
+const FORMAT: u16 = 3;
 const SUM_FROM: usize = 12;
-const ID_BYTES: usize = 28;
 const HEAD_BYTES: usize = 88;
 const CHANNEL_BYTES: usize = 40;
 const LOG_BYTES: usize = 56;
@@ -63,7 +59,7 @@ pub enum ClusterDecodeError {
         bytes: usize,
     },
     /// A format that this build does not read.
-    #[error("a cluster of format {found}: this build reads formats up to {FORMAT}")]
+    #[error("a cluster of format {found}: this build reads format {FORMAT} alone")]
     Format {
         /// The format found.
         found: u16,
@@ -195,12 +191,10 @@ impl Cluster {
             return Err(alien);
         }
         let format = u16::from_le_bytes([bytes[4], bytes[5]]);
-        let least = match format {
-            FORMAT_OF_ID_ALONE => ID_BYTES,
-            FORMAT => HEAD_BYTES,
-            found => return Err(ClusterDecodeError::Format { found }),
-        };
-        if bytes.len() < least || (format == FORMAT_OF_ID_ALONE && bytes.len() > least) {
+        if format != FORMAT {
+            return Err(ClusterDecodeError::Format { found: format });
+        }
+        if bytes.len() < HEAD_BYTES {
             return Err(alien);
         }
         let mut fields = Fields(&bytes[8..]);
@@ -210,9 +204,6 @@ impl Cluster {
             return Err(ClusterDecodeError::Checksum { found, computed });
         }
         let id = ClusterId::from_bytes(fields.take());
-        if format == FORMAT_OF_ID_ALONE {
-            return Ok(Self::new(id));
-        }
         Self::decode_rest(id, fields)?.ok_or(alien)
     }
 

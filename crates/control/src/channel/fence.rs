@@ -5,6 +5,7 @@
 //! that arrives after years must still find it there.
 
 use bytes::Bytes;
+use failpoints::{Point, hit};
 use tokio::task::JoinSet;
 use tokio::time::{Duration, Instant, sleep};
 use wire::chunk::{ObjectBuilder, ObjectHeader, ObjectKind};
@@ -154,8 +155,12 @@ pub(super) async fn seal(
     loop {
         let chunk = ChunkId { incarnation, position };
         let (name, body, nonce) = (chunk_name(chunk), fence(cluster, by, chunk), PutNonce::fresh());
+        hit(Point::FencePut);
         match insist(|| store.put_if_absent(&name, body.clone(), nonce)).await {
-            Ok(_) => return Ok(position),
+            Ok(_) => {
+                hit(Point::FencePutDone);
+                return Ok(position);
+            }
             Err(StoreError::AlreadyExists { .. }) => {}
             Err(e) => return Err(e.into()),
         }

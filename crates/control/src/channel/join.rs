@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use failpoints::{Point, hit};
 use wire::chunk::ObjectKind;
 use wire::ids::{ClusterId, Epoch, StarId};
 
@@ -10,7 +11,7 @@ use super::cluster::{ChannelRecord, Cluster, Owner};
 use super::fence::{bare, fence_dead_lease, fence_lease, hold_lease, seal, wait_for_death};
 use super::keeper::Channel;
 use super::lease::{LeaseDecodeError, Tenure};
-use super::logs::{self, LogFacts, LogFault};
+use super::logs::{self, KnownLogs, LogFacts, LogFault};
 use super::read::{ChunkId, ReadError, chunk_name};
 use crate::store::{ObjectName, PutNonce, Store, StoreError, Version};
 
@@ -19,7 +20,8 @@ use crate::store::{ObjectName, PutNonce, Store, StoreError, Version};
 pub struct JoinRequest {
     /// The star. The same one after a restart takes over from itself at once.
     pub star: StarId,
-    /// Every head log that is here, those that were just made too: they are in use from now on.
+    /// Every head log that is here, those that were just made too. Those that the store knows are in use from now on, and in a new
+    /// store all are; others once [`Channel::note_logs`] says so.
     pub logs: Vec<LogFacts>,
     /// The incarnation is this one or higher: one more than the highest epoch in any head log.
     pub at_least: Epoch,
@@ -53,6 +55,8 @@ pub struct Joined {
     pub loss_epoch: Epoch,
     /// What was accepted to be lost. A log in it that is here must not be written: the store has forgotten it.
     pub lost: Vec<LogFault>,
+    /// The head logs that the store knew before.
+    pub(crate) known_logs: KnownLogs,
     /// The channel that this incarnation writes.
     pub channel: Channel,
 }
@@ -125,10 +129,37 @@ pub async fn join(store: &Arc<dyn Store>, request: JoinRequest) -> Result<Joined
     if !request.accept_loss && !faults.is_empty() && other_owner(&cluster, request.star).is_none() {
         return Err(JoinError::Logs { faults });
     }
-    let reserved = displace(store.as_ref(), &cluster, &request).await?;
-    let taken = update(store.as_ref(), |cluster| take(cluster, &request, reserved)).await?;
+    join_with(store, &cluster, Asking { request, has_logs: true }).await
+}
+
+/// Takes the store to repair it, as [`join`] does, by a star that has no head logs and says nothing of those there are: their stars
+/// come back to them as they left them.
+///
+/// # Errors
+/// See [`JoinError`]. A store that has no cluster is none to repair.
+pub async fn take_over(store: &Arc<dyn Store>) -> Result<Joined, JoinError> {
+    let star = StarId::from_bytes(uuid::Uuid::now_v7().into_bytes());
+    let request = JoinRequest { star, logs: Vec::new(), at_least: Epoch::ZERO, accept_loss: false };
+    let cluster = cas::find(store.as_ref()).await?;
+    join_with(store, &cluster, Asking { request, has_logs: false }).await
+}
+
+/// What is asked for.
+struct Asking {
+    request: JoinRequest,
+    /// Whether it is to be judged by its head logs.
+    has_logs: bool,
+}
+
+async fn join_with(store: &Arc<dyn Store>, cluster: &Cluster, asking: Asking) -> Result<Joined, JoinError> {
+    let request = &asking.request;
+    let reserved = displace(store.as_ref(), cluster, &asking).await?;
+    hit(Point::IncarnationTake);
+    let taken = update(store.as_ref(), |cluster| take(cluster, &asking, reserved)).await?;
+    hit(Point::IncarnationTaken);
     let own = Tenure { star: request.star, incarnation: taken.incarnation };
     let sealed = seal_all(store, &taken, own).await?;
+    hit(Point::SealNoted);
     let lease = begin(store.as_ref(), taken.cluster.id, own).await?;
     let channel = Channel::keep(Arc::clone(store), taken.cluster.id, own, lease);
     Ok(Joined {
@@ -138,6 +169,7 @@ pub async fn join(store: &Arc<dyn Store>, request: JoinRequest) -> Result<Joined
         slots_with_index: taken.cluster.slots_with_index,
         loss_epoch: taken.cluster.loss_epoch,
         lost: taken.faults,
+        known_logs: taken.known_logs,
         channel,
     })
 }
@@ -147,6 +179,7 @@ struct Taken {
     cluster: Cluster,
     incarnation: Epoch,
     faults: Vec<LogFault>,
+    known_logs: KnownLogs,
 }
 
 /// Another star that has not released the store.
@@ -156,16 +189,13 @@ fn other_owner(cluster: &Cluster, star: StarId) -> Option<Tenure> {
 }
 
 /// Fences the lease of another star that holds the store and is dead, and says with which incarnation; `None` if there is none.
-async fn displace(
-    store: &dyn Store,
-    cluster: &Cluster,
-    request: &JoinRequest,
-) -> Result<Option<(Tenure, Epoch)>, JoinError> {
+async fn displace(store: &dyn Store, cluster: &Cluster, asking: &Asking) -> Result<Option<(Tenure, Epoch)>, JoinError> {
+    let request = &asking.request;
     let Some(owner) = other_owner(cluster, request.star) else { return Ok(None) };
     let dead = wait_for_death(store, owner).await?;
     let incarnation = update(store, |cluster| {
         refuse_others(cluster, request.star, Some(owner))?;
-        refuse_loss(cluster, request)?;
+        refuse_loss(cluster, asking)?;
         Ok::<_, JoinError>(cluster.take_epoch(request.at_least))
     });
     let incarnation = incarnation.await?;
@@ -182,15 +212,17 @@ fn refuse_others(cluster: &Cluster, star: StarId, dead: Option<Tenure>) -> Resul
 }
 
 /// What is wrong with the head logs, if an operator has accepted it.
-fn refuse_loss(cluster: &Cluster, request: &JoinRequest) -> Result<Vec<LogFault>, JoinError> {
-    let faults = logs::judge(cluster, &request.logs);
+fn refuse_loss(cluster: &Cluster, Asking { request, has_logs }: &Asking) -> Result<Vec<LogFault>, JoinError> {
+    let faults = if *has_logs { logs::judge(cluster, &request.logs) } else { Vec::new() };
     if faults.is_empty() || request.accept_loss { Ok(faults) } else { Err(JoinError::Logs { faults }) }
 }
 
 /// Makes the star the owner, with its logs in use and a channel that is not sealed.
-fn take(cluster: &mut Cluster, request: &JoinRequest, reserved: Option<(Tenure, Epoch)>) -> Result<Taken, JoinError> {
+fn take(cluster: &mut Cluster, asking: &Asking, reserved: Option<(Tenure, Epoch)>) -> Result<Taken, JoinError> {
+    let request = &asking.request;
     refuse_others(cluster, request.star, reserved.map(|(dead, _)| dead))?;
-    let faults = refuse_loss(cluster, request)?;
+    let faults = refuse_loss(cluster, asking)?;
+    let (known_logs, is_new) = (KnownLogs::of(cluster), cluster.owner.is_none());
     let incarnation = reserved.map_or_else(|| cluster.take_epoch(request.at_least), |(_, incarnation)| incarnation);
     if let Some(owner) = cluster.owner.filter(|owner| owner.incarnation > incarnation) {
         return Err(JoinError::Overtaken { incarnation, by: owner.incarnation });
@@ -200,11 +232,13 @@ fn take(cluster: &mut Cluster, request: &JoinRequest, reserved: Option<(Tenure, 
     if cluster.channels.iter().all(|channel| channel.incarnation != incarnation) {
         cluster.channels.push(ChannelRecord { star, incarnation, low: 0, end: None });
     }
-    logs::take(cluster, star, &request.logs, &faults);
+    if asking.has_logs {
+        logs::take(cluster, star, &request.logs, &faults, is_new);
+    }
     if !faults.is_empty() {
         cluster.loss_epoch = incarnation;
     }
-    Ok(Taken { cluster: cluster.clone(), incarnation, faults })
+    Ok(Taken { cluster: cluster.clone(), incarnation, faults, known_logs })
 }
 
 /// Fences every channel but this incarnation's, and gives back those that hold more than position 0.
@@ -246,7 +280,10 @@ async fn begin(store: &dyn Store, cluster: ClusterId, own: Tenure) -> Result<Ver
     let (name, nonce) = (chunk_name(chunk), PutNonce::fresh());
     let body = bare(ObjectKind::Chunk, (cluster, own.star), chunk);
     match insist(|| store.put_if_absent(&name, body.clone(), nonce)).await {
-        Ok(_) => hold_lease(store, own).await,
+        Ok(_) => {
+            hit(Point::ChannelBegun);
+            hold_lease(store, own).await
+        }
         Err(StoreError::AlreadyExists { .. }) => {
             let cluster = cas::open(store).await?;
             let by = cluster.owner.map_or(cluster.next_epoch, |owner| owner.incarnation);

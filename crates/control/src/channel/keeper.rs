@@ -9,15 +9,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use failpoints::{Point, hit};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use wire::ids::{ClusterId, Epoch, StarId};
 
 use super::cas::{ClusterError, update_as};
 use super::fence::read_lease;
 use super::lease::{self, Lease, LeaseState, Tenure};
 use super::logs::{self, LogFacts};
-use crate::store::{PutNonce, Store, StoreError, Version};
+use crate::store::{PutNonce, Store, StoreError, Trouble, Version};
 
 /// Between renewals: a third of the ttl.
 const RENEW_AFTER: Duration = Duration::from_secs(10);
@@ -25,6 +26,8 @@ const RENEW_AFTER: Duration = Duration::from_secs(10);
 const HINT_BEHIND: u64 = 64;
 /// Between attempts while the store fails.
 const AGAIN: Duration = Duration::from_millis(500);
+/// A request that is not answered by then counts as failed: longer than a store of any kind that works.
+pub(crate) const HANGS_AFTER: Duration = Duration::from_secs(10);
 
 /// Why a star must stop: what it goes on to write is never committed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,6 +79,8 @@ struct Shared {
     committed_to: AtomicU64,
     hint_is_old: Notify,
     fenced: watch::Sender<Option<Arc<Fenced>>>,
+    /// Why the lease is not renewed.
+    unrenewed: watch::Sender<Option<Trouble>>,
 }
 
 enum Command {
@@ -87,8 +92,8 @@ impl Channel {
     /// Keeps the lease that this tenure has just taken.
     pub(super) fn keep(store: Arc<dyn Store>, cluster: ClusterId, own: Tenure, lease: Version) -> Self {
         let (committed_to, hint_is_old) = (AtomicU64::new(1), Notify::new());
-        let fenced = watch::Sender::new(None);
-        let shared = Arc::new(Shared { store, cluster, own, committed_to, hint_is_old, fenced });
+        let (fenced, unrenewed) = (watch::Sender::new(None), watch::Sender::new(None));
+        let shared = Arc::new(Shared { store, cluster, own, committed_to, hint_is_old, fenced, unrenewed });
         let (commands, asked) = mpsc::unbounded_channel();
         let keeper = Keeper { shared: Arc::clone(&shared), asked, lease: Lease::held(own.incarnation) };
         tokio::spawn(keeper.run(lease));
@@ -126,6 +131,11 @@ impl Channel {
             // The sender lives as long as this channel does.
             _ => std::future::pending().await,
         }
+    }
+
+    /// Why the lease is not renewed now; `None` while it is.
+    pub(crate) fn unrenewed(&self) -> watch::Receiver<Option<Trouble>> {
+        self.shared.unrenewed.subscribe()
     }
 
     /// Whether another has taken over.
@@ -212,7 +222,9 @@ impl Channel {
     /// # Errors
     /// See [`ChannelError`]; the next start then takes over as after a crash.
     pub async fn release(&self, logs: &[LogFacts]) -> Result<(), ChannelError> {
+        hit(Point::Release);
         self.ask(Command::Release).await?;
+        hit(Point::Released);
         let star = self.star();
         let released = self.update(|cluster| {
             logs::note(cluster, star, logs, |facts| facts.clean);
@@ -282,10 +294,12 @@ impl Keeper {
             self.lease.renewals += 1;
             self.lease.hint = shared.committed_to.load(Ordering::Acquire);
             let began = Instant::now();
+            hit(Point::LeaseRenew);
             version = match self.replace(&version).await {
                 Ok(replaced) => replaced,
                 Err(how) => return shared.end(how),
             };
+            hit(Point::LeaseRenewed);
             renew_at = began + RENEW_AFTER;
             // Whoever asked and is gone does not need the answer.
             for answer in answers {
@@ -300,17 +314,31 @@ impl Keeper {
     /// Puts the lease in place of the one put before, however long it takes; says how it shows that another is there.
     async fn replace(&self, version: &Version) -> Result<Version, String> {
         let (object, nonce) = (lease::object_of(self.shared.own.star), PutNonce::fresh());
-        let body = Bytes::from(self.lease.encode());
+        let (body, since) = (Bytes::from(self.lease.encode()), Instant::now());
         loop {
-            match self.shared.store.put_if_match(&object, version, body.clone(), nonce).await {
-                Ok(replaced) => return Ok(replaced),
-                Err(StoreError::VersionMismatch { .. } | StoreError::NotFound { .. }) => {
+            // Given up, it may still arrive later, and is then found to be the same.
+            let put = self.shared.store.put_if_match(&object, version, body.clone(), nonce);
+            match timeout(HANGS_AFTER, put).await {
+                Ok(Ok(replaced)) => {
+                    self.shared.unrenewed.send_if_modified(|trouble| trouble.take().is_some());
+                    return Ok(replaced);
+                }
+                Ok(Err(StoreError::VersionMismatch { .. } | StoreError::NotFound { .. })) => {
                     return Err(self.whose().await);
                 }
-                Err(error) => tracing::warn!(%object, %error, "the lease is not renewed"),
+                Ok(Err(error)) => {
+                    tracing::debug!(%object, %error, "the lease is not renewed");
+                    self.is_unrenewed(since, &error.to_string());
+                }
+                Err(_) => self.is_unrenewed(since, &format!("no answer within {} s", HANGS_AFTER.as_secs())),
             }
             sleep(AGAIN).await;
         }
+    }
+
+    fn is_unrenewed(&self, since: Instant, error: &str) {
+        let why = format!("the lease is not renewed: {error}").into();
+        self.shared.unrenewed.send_replace(Some(Trouble { since, why }));
     }
 
     /// Whose lease stands there.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use failpoints::{Point, hit};
 use tokio::time::{Instant, sleep, timeout};
 use wire::chunk::{Footer, ObjectBuilder, ObjectHeader};
 
@@ -83,6 +84,7 @@ impl Built {
     /// no harm.
     pub(super) async fn put(&self, store: &Arc<dyn Store>, attempt: Attempt) -> Result<Duration, PutError> {
         let began = Instant::now();
+        hit(Point::ChunkPut);
         let answer = match timeout(attempt.timeout, self.put_hedged(store.as_ref(), attempt.hedge_after)).await {
             Ok(answer) => answer,
             Err(elapsed) => Err(StoreError::Unavailable {
@@ -93,7 +95,10 @@ impl Built {
             }),
         };
         match answer {
-            Ok(()) => Ok(began.elapsed()),
+            Ok(()) => {
+                hit(Point::ChunkPutDone);
+                Ok(began.elapsed())
+            }
             Err(StoreError::AlreadyExists { .. }) => Err(PutError::Lost(self.who_is_there(store.as_ref()).await)),
             Err(e) => Err(PutError::Failed(e)),
         }

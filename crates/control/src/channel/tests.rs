@@ -300,3 +300,19 @@ async fn what_was_told_to_be_committed_is_found_by_whoever_takes_over() {
         a_life_of_takeovers(seed).await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_hangs_or_fails_is_known_until_it_is_renewed() {
+    let memory = MemoryStore::new();
+    let store: Arc<dyn Store> = Arc::new(memory.clone());
+    let joined = join(&store, request(star(1))).await.unwrap();
+    let mut unrenewed = joined.channel.unrenewed();
+    for (fault, says) in [(Fault::Hang, "no answer within"), (Fault::BeforeApply, "lease")] {
+        memory.add(Rule::new(fault).under("stars/"));
+        let trouble = unrenewed.wait_for(Option::is_some).await.unwrap().clone().unwrap();
+        assert!(trouble.why.contains(says), "{}", trouble.why);
+        memory.calm();
+        timeout(Duration::from_secs(60), unrenewed.wait_for(Option::is_none)).await.unwrap().unwrap();
+    }
+    assert!(timeout(Duration::from_secs(60), joined.channel.fenced()).await.is_err(), "it is this star's still");
+}

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use failpoints::{Point, hit};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -21,7 +22,7 @@ use super::unix_ms;
 use crate::core::uploader::{Action, Committed, Cut, Put, Rules, Uploads};
 
 /// Committed chunks that wait to be taken; past it no more are put.
-const UNTAKEN_MAX: usize = 16;
+const UNTAKEN_MAX: usize = 4;
 
 /// How chunks are cut and put.
 #[derive(Clone, Debug)]
@@ -262,7 +263,7 @@ impl Uploader {
                 Put::Done
             }
             Err(PutError::Failed(error)) => {
-                tracing::warn!(%chunk, %error, "a chunk was not put");
+                tracing::debug!(%chunk, %error, "a chunk was not put");
                 Put::Failed(error.to_string().into())
             }
             Err(PutError::Lost(how)) => return self.channel.end(how),
@@ -276,10 +277,7 @@ impl Uploader {
                 Some(Action::Put(cut)) => self.put_first(cut),
                 Some(Action::Again(position)) => self.put_again(position),
                 Some(Action::Committed(means)) => self.tell(means),
-                Some(Action::Stalled(why)) => {
-                    tracing::warn!(why = %why, "the store commits nothing");
-                    self.stall.send_replace(Some(why));
-                }
+                Some(Action::Stalled(why)) => drop(self.stall.send_replace(Some(why))),
                 Some(Action::Unstalled) => drop(self.stall.send_replace(None)),
                 None => break,
             }
@@ -294,6 +292,7 @@ impl Uploader {
 
     fn tell(&mut self, Committed { position, standard, settled }: Committed) {
         let built = self.built.remove(&position).expect("a chunk that stands was built");
+        hit(Point::ChunkTell);
         self.channel.on_committed(position + 1);
         let (at, bytes, footer) = (built.chunk(), built.bytes.clone(), built.footer.clone());
         // Without a receiver, the next turn ends it.

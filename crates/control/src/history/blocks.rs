@@ -124,7 +124,14 @@ impl Blocks {
     ) -> Result<Self, NvmeOpenError> {
         let block_bytes = u64::from(options.block_bytes.max(BLOCK_BYTES_MIN));
         let open = |nvme| Nvme::open(nvme, block_bytes, Arc::clone(&counters));
-        let nvme = options.nvme.as_ref().map(open).transpose()?;
+        let nvme = match options.nvme.as_ref().map(open).transpose() {
+            // It can be had from the store.
+            Err(error @ NvmeOpenError::Io { .. }) if error.is_full() => {
+                tracing::warn!(%error, "there is no block cache in this run");
+                None
+            }
+            opened => opened?,
+        };
         let gets = options.reads_in_flight.max(1);
         let spare = gets.div_ceil(SPARE_DIVISOR);
         let state = State {
@@ -144,6 +151,11 @@ impl Blocks {
             times: Mutex::new(GetTimes::new()),
             counters,
         })))
+    }
+
+    /// Bytes of the blocks in the cache file.
+    pub(super) fn nvme_bytes(&self) -> u64 {
+        self.0.nvme.as_ref().map_or(0, Nvme::used_bytes)
     }
 
     /// Bytes of the blocks in memory, and of what is kept of each besides.

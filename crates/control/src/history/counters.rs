@@ -70,6 +70,8 @@ counters! {
     nvme_stale;
     /// Blocks written to the cache file.
     nvme_writes;
+    /// Blocks that left the cache file for others.
+    nvme_evictions;
     /// Blocks that left memory faster than the cache file takes them.
     nvme_skips;
     /// Gets from the store, hedges among them.

@@ -49,6 +49,17 @@ pub struct NvmeOptions {
     pub bytes: u64,
 }
 
+/// Removes the file that an earlier run left in a directory, if any.
+pub fn remove_block_cache(directory: &Path) {
+    let path = directory.join(FILE_NAME);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(path = %path.display(), %error, "an old block cache stays");
+        }
+        _ => {}
+    }
+}
+
 /// Why the file can't be had.
 #[derive(Debug, thiserror::Error)]
 pub enum NvmeOpenError {
@@ -74,6 +85,14 @@ pub enum NvmeOpenError {
         /// What the system said.
         source: io::Error,
     },
+}
+
+impl NvmeOpenError {
+    /// Whether it is for want of room.
+    pub(super) fn is_full(&self) -> bool {
+        use io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, Self::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
+    }
 }
 
 /// A block by its object and number.
@@ -158,6 +177,11 @@ impl Nvme {
         block
     }
 
+    /// Bytes of the blocks that are there, and of what stands before and behind each.
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.disk.slots().taken.weight() as u64 * self.disk.slot_bytes
+    }
+
     /// Drops the block.
     pub(super) fn remove(&self, id: BlockId) {
         let mut slots = self.disk.slots();
@@ -193,6 +217,8 @@ impl Disk {
     fn notice<T>(&self, answer: io::Result<T>) -> Option<T> {
         let error = match answer {
             Ok(answer) => return Some(answer),
+            // A file system that reserves nothing may be full for a while.
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => return None,
             Err(error) => error,
         };
         if !self.is_broken.swap(true, Ordering::Relaxed) {
@@ -221,6 +247,7 @@ impl Disk {
         }
         self.counters.nvme_writes.add(1);
         for (_, left) in slots.taken.insert(id, slot, 1) {
+            self.counters.nvme_evictions.add(1);
             slots.free.push(left.no);
         }
     }

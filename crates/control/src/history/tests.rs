@@ -205,10 +205,10 @@ async fn a_block_is_got_once_however_many_ask() {
     let readers: Vec<_> = (0..100)
         .map(|_| {
             let history = Arc::clone(&history);
-            tokio::spawn(async move { read(&history, 0, 1 << 20).await.unwrap() })
+            tokio::spawn(async move { read(&history, 0, 512 << 10).await.unwrap() })
         })
         .collect();
-    // 360 KiB and what stands before them lie in 6 blocks of 64 KiB.
+    // There is room for the answers of all of them. 360 KiB and what stands before them lie in 6 blocks of 64 KiB.
     while world.store.waiting() < 6 || history.counts().joins < 99 * 6 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }

@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 use wire::chunk::ExtentRow;
-use wire::ids::SeqNum;
+use wire::ids::{Rev, SeqNum, StreamId};
 
+use super::age::{due, is_empty};
 use super::error::IndexError;
-use super::fold::{Folded, fold};
+use super::fold::{ExtentError, Folded, Folding};
 use super::object_id::ObjectId;
 use super::options::IndexOptions;
 use super::rows::extent::Located;
@@ -28,22 +29,66 @@ pub(super) struct Part {
     pub(super) extents: Vec<ExtentRow>,
 }
 
-/// Applies the part, unless it was applied.
-pub(super) async fn apply(open: &OpenSlot, part: &Part, options: &IndexOptions) -> Result<(), IndexError> {
-    let mut writer = open.writer.lock().await;
-    if writer.applied.covers(part.at) {
-        return Ok(());
+impl Part {
+    fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        self.extents.iter().map(|extent| Piece { part: self, extent })
     }
-    let mut staged = Staged::new(open, &mut writer, options, part.created_ms);
-    for extents in part.extents.chunk_by(|one, next| one.stream_id == next.stream_id) {
-        apply_stream(&mut staged, part, extents).await?;
-    }
-    staged.commit(Some(part.at)).await
 }
 
-async fn apply_stream(staged: &mut Staged<'_>, part: &Part, extents: &[ExtentRow]) -> Result<(), IndexError> {
-    let Some(stream_id) = extents.first().map(|extent| extent.stream_id) else { return Ok(()) };
-    let (row, due_ms) = match staged.take_known(stream_id).await? {
+/// An extent and where it comes from.
+#[derive(Clone, Copy)]
+struct Piece<'a> {
+    part: &'a Part,
+    extent: &'a ExtentRow,
+}
+
+/// Applies parts, in the order of their chunks, in one write; those that were applied are left out.
+pub(super) async fn apply(open: &OpenSlot, parts: &[Part], options: &IndexOptions) -> Result<(), IndexError> {
+    let mut writer = open.writer.lock().await;
+    for part in parts {
+        part.extents.iter().for_each(|extent| writer.touched.note(extent.stream_id));
+    }
+    let parts: Vec<&Part> = parts.iter().filter(|part| !writer.applied.covers(part.at)).collect();
+    let Some(last) = parts.last() else { return Ok(()) };
+    let mut pieces: Vec<Piece<'_>> = parts.iter().flat_map(|part| part.pieces()).collect();
+    // Those of a stream stay in the order in which they were committed.
+    pieces.sort_by_key(|piece| piece.extent.stream_id);
+    let mut staged = Staged::new(open, &mut writer, options, last.created_ms);
+    for of_stream in pieces.chunk_by(|one, next| one.extent.stream_id == next.extent.stream_id) {
+        apply_stream(&mut staged, of_stream).await?;
+    }
+    staged.commit(Some(last.at)).await
+}
+
+/// Applies the part to the rows of streams alone: where their records lie is told by other means. Answers which streams' entries
+/// don't follow from what is known of them; these are left as they were.
+pub(super) async fn apply_rows(
+    open: &OpenSlot,
+    part: &Part,
+    options: &IndexOptions,
+) -> Result<Vec<(StreamId, ExtentError)>, IndexError> {
+    let mut writer = open.writer.lock().await;
+    let mut staged = Staged::new(open, &mut writer, options, part.created_ms);
+    staged.places = false;
+    let mut unfit = Vec::new();
+    let pieces: Vec<Piece<'_>> = part.pieces().collect();
+    for of_stream in pieces.chunk_by(|one, next| one.extent.stream_id == next.extent.stream_id) {
+        match apply_stream(&mut staged, of_stream).await {
+            Err(IndexError::Extent { source, .. }) => {
+                unfit.extend(of_stream.first().map(|one| (one.extent.stream_id, source)));
+            }
+            applied => applied?,
+        }
+    }
+    staged.commit(Some(part.at)).await?;
+    Ok(unfit)
+}
+
+async fn apply_stream(staged: &mut Staged<'_>, pieces: &[Piece<'_>]) -> Result<(), IndexError> {
+    let Some(ExtentRow { stream_id, first_rev, .. }) = pieces.first().map(|piece| *piece.extent) else { return Ok(()) };
+    let is_creation = first_rev == Rev::ZERO.next();
+    let known = if is_creation { staged.take_created(stream_id).await? } else { staged.take_known(stream_id).await? };
+    let (row, due_ms) = match known {
         Some(Known::Deleted) => {
             staged.keep(stream_id, Known::Deleted);
             return Ok(());
@@ -51,8 +96,12 @@ async fn apply_stream(staged: &mut Staged<'_>, part: &Part, extents: &[ExtentRow
         Some(Known::Lives { row, due_ms }) => (Some(row), due_ms),
         None => (None, 0),
     };
-    let folded = fold(row, extents, (ObjectId::Chunk(part.at), &part.body));
-    let folded = folded.map_err(|source| IndexError::Extent { at: part.at, slot: staged.open.slot, source })?;
+    let mut folding = Folding::over(row);
+    for Piece { part, extent } in pieces {
+        let taken = folding.take(extent, ObjectId::Chunk(part.at), &part.body);
+        taken.map_err(|source| IndexError::Extent { at: part.at, slot: staged.open.slot, source })?;
+    }
+    let Some(folded) = folding.end() else { return Ok(()) };
     if !folded.is_changed {
         staged.keep(stream_id, Known::Lives { row: folded.row, due_ms });
         return Ok(());
@@ -62,10 +111,10 @@ async fn apply_stream(staged: &mut Staged<'_>, part: &Part, extents: &[ExtentRow
     }
     if folded.is_created {
         staged.count(folded.row.bucket, 1);
-        // A chunk's streams come by their ids: the one that had the name before may be deleted after this in the same chunk.
+        // Streams come by their ids: the one that had the name before may be deleted after this in the same write.
         staged.name(name::key(folded.row.bucket, folded.row.key.as_str()), stream_id);
     }
-    keep_stream(staged, part, folded, due_ms).await
+    keep_stream(staged, pieces, folded, due_ms).await
 }
 
 /// A stream that is deleted keeps a mark, so that what comes of it once more is known for what it is. Its name goes unless
@@ -88,29 +137,41 @@ async fn delete_stream(staged: &mut Staged<'_>, folded: &Folded, due_ms: i64) ->
     staged.drop_below(stream_id, SeqNum::new(u64::MAX)).await.map(drop)
 }
 
-async fn keep_stream(staged: &mut Staged<'_>, part: &Part, folded: Folded, due_ms: i64) -> Result<(), IndexError> {
-    let Folded { mut row, is_created, extents, trimmed_from, max_age_before_ms, .. } = folded;
+async fn keep_stream(
+    staged: &mut Staged<'_>,
+    pieces: &[Piece<'_>],
+    folded: Folded,
+    due_ms: i64,
+) -> Result<(), IndexError> {
+    let Folded { mut row, is_created, extents, trimmed_from, was_empty, config_before, .. } = folded;
     let (stream_id, trim_point) = (row.stream_id, row.trim_point);
-    if trim_point > trimmed_from && !is_created {
+    let is_trimmed = trim_point > trimmed_from;
+    if is_trimmed && !is_created {
         let content_bytes = staged.drop_below(stream_id, trim_point).await?;
         row.bytes = row.bytes.saturating_sub(content_bytes);
     }
     let mut first: Option<&Located> = None;
-    for extent in &extents {
+    let places = staged.places;
+    for extent in extents.iter().filter(|_| places) {
         if extent.end <= trim_point {
             row.bytes = row.bytes.saturating_sub(extent.content_bytes.into());
             continue;
         }
-        staged.make(ObjectId::Chunk(part.at), part.created_ms);
+        let chunk = pieces.iter().find(|piece| ObjectId::Chunk(piece.part.at) == extent.object);
+        staged.make(extent.object, chunk.map_or(staged.now_ms, |piece| piece.part.created_ms));
         staged.put_extent(stream_id, extent);
         first = first.or(Some(extent));
     }
-    let max_age_ms = row.config.retention.max_age_ms;
-    let due_ms = if max_age_ms != max_age_before_ms || due_ms == 0 {
+    let (retention, is_empty) = (row.config.retention, is_empty(&row));
+    let is_set =
+        retention != config_before.retention || row.config.delete_on_empty_ms != config_before.delete_on_empty_ms;
+    // A trim is mostly what retention asked for, and the stream waits to be looked at again.
+    let has_moved = is_trimmed && (is_empty || retention.max_age_ms > 0) || was_empty && !is_empty;
+    let due_ms = if is_set || due_ms == 0 || has_moved {
         // Extents of before are older, those below the trim point set aside.
-        let before = if max_age_ms == 0 { None } else { oldest(staged, &row, is_created).await? };
-        let oldest = before.as_ref().or(first).filter(|_| max_age_ms > 0);
-        let wanted_ms = oldest.map_or(0, |oldest| age_due(oldest.last_ms, max_age_ms));
+        let before = if retention.max_age_ms == 0 { None } else { oldest(staged, &row, is_created).await? };
+        // What was put into a chunk happened before that was made, and a replay finds the same time in it.
+        let wanted_ms = due(&row, before.as_ref().or(first), staged.now_ms);
         staged.schedule(stream_id, due_ms, wanted_ms)
     } else {
         due_ms
@@ -130,9 +191,4 @@ async fn oldest(
     is_created: bool,
 ) -> Result<Option<Located>, IndexError> {
     if is_created { Ok(None) } else { staged.open.extent_at(row.stream_id, row.trim_point).await }
-}
-
-/// When records that end with this stamp are too old; never 0, which is never.
-pub(super) fn age_due(last_ms: i64, max_age_ms: u64) -> i64 {
-    last_ms.saturating_add_unsigned(max_age_ms).max(1)
 }

@@ -1,27 +1,33 @@
 //! How does what is applied become durable?
 //!
 //! Every slot that changed sends its rows to the store; then `meta/index` says that every slot has all chunks up to some. The object, replaced
-//! by compare-and-swap, integers big-endian: `NVix`, format (u16, 1), zero (u16), CRC-32C of what follows (u32), then the
-//! [row of applied chunks](super::rows::applied).
+//! by compare-and-swap, integers big-endian: `NVix`, format (u16, 2), zero (u16), CRC-32C of what follows (u32), the generation of the
+//! databases (u64), the last incarnation that took it (u64), then the [row of applied chunks](super::rows::applied). Format 1 has neither
+//! of the numbers, which are 0.
+//!
+//! Each start takes the record for its incarnation, so that whoever read it before can't replace it any more.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use failpoints::{Point, hit};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use slatedb::config::{FlushOptions, FlushType};
 use wire::crc::crc32c;
 use wire::ids::Epoch;
 use wire::slot::Slot;
 
+use super::database::PREFIX;
 use super::rows::RowError;
 use super::rows::applied::AppliedChunks;
+use super::rows::fields::Fields;
 use super::slot::OpenSlot;
 use super::{Index, IndexError, SinceCheckpoint};
-use crate::store::{ObjectName, PutNonce, Span, Store, StoreError, Version};
+use crate::store::{ObjectName, ObjectPrefix, PutNonce, Span, Store, StoreError, Version};
 
 const MAGIC: &[u8; 4] = b"NVix";
-const FORMAT: u16 = 1;
+const FORMAT: u16 = 2;
 const HEAD_BYTES: usize = 12;
 const WHAT: &str = "the record of the last checkpoint";
 /// Slots that send their rows at a time.
@@ -36,47 +42,139 @@ fn record_name() -> ObjectName {
     }
 }
 
-/// The bytes of the record.
-fn encode(applied: &AppliedChunks) -> Bytes {
-    let rows = applied.encode();
-    let mut out = Vec::with_capacity(HEAD_BYTES + rows.len());
-    out.extend_from_slice(MAGIC);
-    out.extend_from_slice(&FORMAT.to_be_bytes());
-    out.extend_from_slice(&[0; 2]);
-    out.extend_from_slice(&crc32c(&rows).to_be_bytes());
-    out.extend_from_slice(&rows);
-    out.into()
+/// What `meta/index` says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Record {
+    /// Which databases are the index.
+    pub(super) generation: u64,
+    /// The last incarnation that took it.
+    pub(super) taken_by: Epoch,
+    /// Up to where every slot is durable.
+    pub(super) applied: AppliedChunks,
 }
 
-/// The record of these bytes.
-fn decode(bytes: &[u8]) -> Result<AppliedChunks, RowError> {
-    let length = || RowError::Length { what: WHAT, bytes: bytes.len() };
-    let (head, rows) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or_else(length)?;
-    let [m0, m1, m2, m3, f0, f1, _, _, c0, c1, c2, c3] = *head;
-    let value = |value: u32| RowError::Value { what: WHAT, value: value.into() };
-    if [m0, m1, m2, m3] != *MAGIC {
-        return Err(value(u32::from_be_bytes([m0, m1, m2, m3])));
+impl Record {
+    pub(super) fn encode(&self) -> Bytes {
+        let mut rows = Vec::new();
+        rows.extend_from_slice(&self.generation.to_be_bytes());
+        rows.extend_from_slice(&self.taken_by.get().to_be_bytes());
+        rows.extend_from_slice(&self.applied.encode());
+        let mut out = Vec::with_capacity(HEAD_BYTES + rows.len());
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&FORMAT.to_be_bytes());
+        out.extend_from_slice(&[0; 2]);
+        out.extend_from_slice(&crc32c(&rows).to_be_bytes());
+        out.extend_from_slice(&rows);
+        out.into()
     }
-    let (format, sum) = (u16::from_be_bytes([f0, f1]), u32::from_be_bytes([c0, c1, c2, c3]));
-    if format != FORMAT {
-        return Err(value(format.into()));
+
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, RowError> {
+        let length = || RowError::Length { what: WHAT, bytes: bytes.len() };
+        let (head, rows) = bytes.split_first_chunk::<HEAD_BYTES>().ok_or_else(length)?;
+        let [m0, m1, m2, m3, f0, f1, _, _, c0, c1, c2, c3] = *head;
+        let value = |value: u32| RowError::Value { what: WHAT, value: value.into() };
+        if [m0, m1, m2, m3] != *MAGIC {
+            return Err(value(u32::from_be_bytes([m0, m1, m2, m3])));
+        }
+        let (format, sum) = (u16::from_be_bytes([f0, f1]), u32::from_be_bytes([c0, c1, c2, c3]));
+        if format != FORMAT {
+            return Err(value(format.into()));
+        }
+        if sum != crc32c(rows) {
+            return Err(value(sum));
+        }
+        let mut fields = Fields::of(WHAT, rows);
+        let (generation, taken_by) = (fields.u64()?, Epoch::new(fields.u64()?));
+        Ok(Self { generation, taken_by, applied: AppliedChunks::decode(fields.rest())? })
     }
-    if sum != crc32c(rows) {
-        return Err(value(sum));
-    }
-    AppliedChunks::decode(rows)
 }
 
 /// Reads the record of the last checkpoint; nothing is checkpointed when there is none.
-pub(super) async fn load(store: &dyn Store) -> Result<(AppliedChunks, Option<Version>), IndexError> {
+async fn load(store: &dyn Store) -> Result<(Record, Option<Version>), IndexError> {
     match store.get(&record_name(), Span::Whole).await {
         Ok(object) => {
-            let applied = decode(&object.body).map_err(|source| IndexError::Checkpoint { source })?;
-            Ok((applied, Some(object.meta.version)))
+            let record = Record::decode(&object.body).map_err(|source| IndexError::Checkpoint { source })?;
+            Ok((record, Some(object.meta.version)))
         }
-        Err(StoreError::NotFound { .. }) => Ok((AppliedChunks::default(), None)),
+        Err(StoreError::NotFound { .. }) => Ok((Record::default(), None)),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Puts the record in place of the version that was read, or where none was; `None` when another was first.
+pub(super) async fn replace(
+    store: &dyn Store,
+    at: Option<&Version>,
+    record: &Record,
+) -> Result<Option<Version>, StoreError> {
+    let (name, body, nonce) = (record_name(), record.encode(), PutNonce::fresh());
+    let put = match at {
+        Some(version) => store.put_if_match(&name, version, body, nonce).await,
+        None => store.put_if_absent(&name, body, nonce).await,
+    };
+    match put {
+        Ok(version) => Ok(Some(version)),
+        Err(StoreError::AlreadyExists { .. } | StoreError::VersionMismatch { .. } | StoreError::NotFound { .. }) => {
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What of a record can be read, whatever state it is in.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Found {
+    /// The last incarnation that took it.
+    pub(super) taken_by: Option<Epoch>,
+    /// Up to where every slot was durable.
+    pub(super) applied: AppliedChunks,
+}
+
+/// Reads the record to put another in its place.
+pub(super) async fn find(store: &dyn Store) -> Result<(Found, Option<Version>), IndexError> {
+    let object = match store.get(&record_name(), Span::Whole).await {
+        Ok(object) => object,
+        Err(StoreError::NotFound { .. }) => return Ok((Found::default(), None)),
+        // Not even its body is what was put: it is there all the same.
+        Err(StoreError::Corrupt { .. }) => {
+            return Ok((Found::default(), Some(store.head(&record_name()).await?.version)));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let found = Record::decode(&object.body).map_or_else(
+        |error| {
+            tracing::warn!(%error, "meta/index can't be read and is made anew");
+            Found::default()
+        },
+        |record| Found { taken_by: Some(record.taken_by), applied: record.applied },
+    );
+    Ok((found, Some(object.meta.version)))
+}
+
+/// Takes the record for an incarnation. Without one, there is an index only if no other than the first was ever made.
+pub(super) async fn take(store: &dyn Store, by: Epoch) -> Result<(Record, Version), IndexError> {
+    for _ in 0..TRIES_MAX {
+        let (mut record, at) = load(store).await?;
+        if record.taken_by > by {
+            return Err(IndexError::Taken { by: record.taken_by });
+        }
+        if at.is_none() && has_later_generation(store).await? {
+            return Err(IndexError::RecordLost);
+        }
+        record.taken_by = by;
+        if let Some(version) = replace(store, at.as_ref(), &record).await? {
+            return Ok((record, version));
+        }
+    }
+    Err(IndexError::Contended { tries: TRIES_MAX })
+}
+
+/// Whether databases are there that a record names and not the first ones.
+async fn has_later_generation(store: &dyn Store) -> Result<bool, IndexError> {
+    let (Ok(prefix), Ok(after)) = (ObjectPrefix::parse(PREFIX), ObjectName::parse(&format!("{PREFIX}g"))) else {
+        unreachable!("letters are a name")
+    };
+    Ok(!store.list(&prefix, Some(&after), 1).await?.objects.is_empty())
 }
 
 impl Index {
@@ -96,7 +194,9 @@ impl Index {
         let mut checkpointed = self.progress().checkpointed.clone();
         checkpointed.merge(&applied);
         if checkpointed != self.progress().checkpointed {
-            *version = Some(self.put_record(&mut checkpointed, version.clone()).await?);
+            hit(Point::CheckpointRecord);
+            *version = self.put_record(&mut checkpointed, version.clone()).await?;
+            hit(Point::CheckpointRecorded);
         }
         let mut progress = self.progress();
         progress.checkpointed = checkpointed;
@@ -105,23 +205,20 @@ impl Index {
         Ok(())
     }
 
-    async fn put_record(&self, applied: &mut AppliedChunks, at: Option<Version>) -> Result<Version, IndexError> {
-        let (name, mut at) = (record_name(), at);
+    async fn put_record(&self, applied: &mut AppliedChunks, at: Version) -> Result<Version, IndexError> {
+        let mut at = Some(at);
         for _ in 0..TRIES_MAX {
-            let (body, nonce) = (encode(applied), PutNonce::fresh());
-            let put = match &at {
-                Some(version) => self.store.put_if_match(&name, version, body, nonce).await,
-                None => self.store.put_if_absent(&name, body, nonce).await,
-            };
-            match put {
-                Ok(version) => return Ok(version),
-                Err(StoreError::AlreadyExists { .. } | StoreError::VersionMismatch { .. }) => {
-                    let (other, version) = load(&*self.store).await?;
-                    applied.merge(&other);
-                    at = version;
-                }
-                Err(error) => return Err(error.into()),
+            let (generation, taken_by) = (self.generation, self.owner.incarnation);
+            let record = Record { generation, taken_by, applied: applied.clone() };
+            if let Some(version) = replace(&*self.store, at.as_ref(), &record).await? {
+                return Ok(version);
             }
+            let (other, version) = load(&*self.store).await?;
+            if version.is_some() && (other.taken_by, other.generation) != (taken_by, generation) {
+                return Err(IndexError::Taken { by: other.taken_by });
+            }
+            applied.merge(&other.applied);
+            at = version;
         }
         Err(IndexError::Contended { tries: TRIES_MAX })
     }
@@ -213,12 +310,13 @@ mod tests {
         let mut applied = AppliedChunks::default();
         applied.note(ChunkId { incarnation: Epoch::new(3), position: 70 });
         applied.note(ChunkId { incarnation: Epoch::new(5), position: 9 });
-        let bytes = encode(&applied);
-        assert_eq!(decode(&bytes), Ok(applied));
+        let record = Record { generation: 7, taken_by: Epoch::new(9), applied: applied.clone() };
+        let bytes = record.encode();
+        assert_eq!(Record::decode(&bytes), Ok(record));
         for at in (0..bytes.len()).filter(|at| !(6..8).contains(at)) {
             let mut wrong = bytes.to_vec();
             wrong[at] ^= 1;
-            assert!(decode(&wrong).is_err(), "byte {at}");
+            assert!(Record::decode(&wrong).is_err(), "byte {at}");
         }
     }
 }

@@ -22,7 +22,7 @@ pub enum IndexError {
         source: slatedb::Error,
     },
     /// A slot has an index, by the cluster's word, and the store holds nothing of it.
-    #[error("slot {} has an index, and none is in the store: it was lost; restore it from a copy", slot.get())]
+    #[error("slot {} has an index, and none is in the store: it was lost; make it again with novad store rebuild-index", slot.get())]
     Missing {
         /// The slot.
         slot: Slot,
@@ -77,10 +77,25 @@ pub enum IndexError {
         source: ObjectError,
     },
     /// The record of what is checkpointed is not what was written.
-    #[error("meta/index can't be read: {source}")]
+    #[error("meta/index can't be read: {source}; make it again with novad store rebuild-index")]
     Checkpoint {
         /// What is wrong with it.
         source: RowError,
+    },
+    /// The record is gone that says which databases are the index.
+    #[error("meta/index is missing: it was lost; make it again with novad store rebuild-index")]
+    RecordLost,
+    /// A later start, or a rebuild, has the index.
+    #[error("the index was taken over by incarnation {by}: this one is over")]
+    Taken {
+        /// By which.
+        by: Epoch,
+    },
+    /// A snapshot can't be put.
+    #[error("snapshots of slot {} are put by others, too: does another star write to this store?", slot.get())]
+    Crowded {
+        /// The slot.
+        slot: Slot,
     },
     /// Extents that are to move don't belong together.
     #[error("the extents of stream {stream_id} that move to one object don't match it: {what}")]

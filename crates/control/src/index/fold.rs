@@ -2,12 +2,14 @@
 
 use wire::batch::VerifiedBatch;
 use wire::chunk::{ExtentRow, entries};
+use wire::config::StreamConfig;
 use wire::crc::crc32c;
 use wire::entry::{Entry, EntryError};
 use wire::ids::{Rev, SeqNum, StreamId};
 use wire::log_frame::ENTRY_PREFIX_BYTES;
 use wire::stream_row::{Applied, FoldError, StreamRow};
 
+use super::age::is_empty;
 use super::object_id::ObjectId;
 use super::rows::extent::Located;
 
@@ -70,29 +72,10 @@ pub(super) struct Folded {
     pub(super) extents: Vec<Located>,
     /// Where its trim point was before.
     pub(super) trimmed_from: SeqNum,
-    /// How long it kept records before.
-    pub(super) max_age_before_ms: u64,
-}
-
-/// Folds the extents of one stream, at least one of them, in their order, over its row. `None` is a stream that is not known.
-pub(super) fn fold(
-    row: Option<Box<StreamRow>>,
-    extents: &[ExtentRow],
-    (object, body): (ObjectId, &[u8]),
-) -> Result<Folded, ExtentError> {
-    let trimmed_from = row.as_ref().map_or(SeqNum::ZERO, |row| row.trim_point);
-    let max_age_before_ms = row.as_ref().map_or(0, |row| row.config.retention.max_age_ms);
-    let mut folding = Folding { row, is_changed: false, is_created: false, is_deleted: false, extents: Vec::new() };
-    for extent in extents {
-        let is_old = folding.row.as_ref().is_some_and(|row| extent.last_rev <= row.rev);
-        if !is_old && !folding.is_deleted {
-            folding.take(extent, object, bytes_of(extent, body)?)?;
-        }
-    }
-    let stream_id = extents.first().map_or_else(StreamId::default, |extent| extent.stream_id);
-    let Folding { row, is_changed, is_created, is_deleted, extents } = folding;
-    let row = row.ok_or(ExtentError::Empty { stream_id })?;
-    Ok(Folded { row, is_changed, is_created, is_deleted, extents, trimmed_from, max_age_before_ms })
+    /// Whether it held no record before.
+    pub(super) was_empty: bool,
+    /// How it behaved before.
+    pub(super) config_before: StreamConfig,
 }
 
 fn bytes_of<'a>(extent: &ExtentRow, body: &'a [u8]) -> Result<&'a [u8], ExtentError> {
@@ -106,12 +89,16 @@ fn bytes_of<'a>(extent: &ExtentRow, body: &'a [u8]) -> Result<&'a [u8], ExtentEr
     })
 }
 
-struct Folding {
+/// Folds extents of one stream, in their order, over its row.
+pub(super) struct Folding {
     row: Option<Box<StreamRow>>,
     is_changed: bool,
     is_created: bool,
     is_deleted: bool,
     extents: Vec<Located>,
+    trimmed_from: SeqNum,
+    was_empty: bool,
+    config_before: StreamConfig,
 }
 
 /// The new part of an extent: from its first entry that was not applied before.
@@ -127,7 +114,30 @@ struct Fresh {
 }
 
 impl Folding {
-    fn take(&mut self, extent: &ExtentRow, object: ObjectId, bytes: &[u8]) -> Result<(), ExtentError> {
+    /// Begins over the row of a stream; `None` is one that is not known.
+    pub(super) fn over(row: Option<Box<StreamRow>>) -> Self {
+        let trimmed_from = row.as_ref().map_or(SeqNum::ZERO, |row| row.trim_point);
+        let was_empty = row.as_ref().is_none_or(|row| is_empty(row));
+        let config_before = row.as_ref().map_or_else(StreamConfig::default, |row| row.config);
+        Self {
+            row,
+            is_changed: false,
+            is_created: false,
+            is_deleted: false,
+            extents: Vec::new(),
+            trimmed_from,
+            was_empty,
+            config_before,
+        }
+    }
+
+    /// Takes the next extent, of `object` with this body; what was applied before changes nothing.
+    pub(super) fn take(&mut self, extent: &ExtentRow, object: ObjectId, body: &[u8]) -> Result<(), ExtentError> {
+        let is_old = self.row.as_ref().is_some_and(|row| extent.last_rev <= row.rev);
+        if is_old || self.is_deleted {
+            return Ok(());
+        }
+        let bytes = bytes_of(extent, body)?;
         let stream_id = extent.stream_id;
         let mut fresh: Option<Fresh> = None;
         let mut at = 0;
@@ -173,6 +183,13 @@ impl Folding {
             arrival_ms: fresh.arrival_ms,
         });
         Ok(())
+    }
+
+    /// What the stream is now; `None` when nothing was taken of one that is not known.
+    pub(super) fn end(self) -> Option<Folded> {
+        let Self { row, is_changed, is_created, is_deleted, extents, trimmed_from, was_empty, config_before } = self;
+        let row = row?;
+        Some(Folded { row, is_changed, is_created, is_deleted, extents, trimmed_from, was_empty, config_before })
     }
 
     /// Applies an entry; whether it was new.

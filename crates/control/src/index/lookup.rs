@@ -86,8 +86,13 @@ impl Index {
         max: usize,
     ) -> Result<Vec<Located>, IndexError> {
         let Some(open) = self.open_slot(slot).await? else { return Ok(Vec::new()) };
-        let mut rows = open.scan(extent::from(stream_id, from), DurabilityLevel::Memory).await?;
         let mut extents = Vec::new();
+        if let Some(last) = last_extent(&open, stream_id, from).await? {
+            extents.push(last);
+            extents.truncate(max);
+            return Ok(extents);
+        }
+        let mut rows = open.scan(extent::from(stream_id, from), DurabilityLevel::Memory).await?;
         while extents.len() < max {
             let Some((key, value)) = rows.next().await? else { break };
             extents.push(open.row(Located::decode(&key, &value))?);
@@ -110,6 +115,18 @@ impl Index {
         let Some(row) = open.known(stream_id).await?.and_then(Known::into_row) else { return Ok(None) };
         extent_at_time(&open, &row, ms).await
     }
+}
+
+/// The last extent of a stream, if it holds a record. It is asked for by its key, which filters tell of each table whether it is there; a
+/// range of keys has a block of every table read.
+async fn last_extent(open: &OpenSlot, stream_id: StreamId, from: SeqNum) -> Result<Option<Located>, IndexError> {
+    let Some(row) = open.known(stream_id).await?.and_then(Known::into_row) else { return Ok(None) };
+    let Some(key) = extent::ending(stream_id, row.tail.seq_num).filter(|_| from < row.tail.seq_num) else {
+        return Ok(None);
+    };
+    let Some(value) = open.get(&key).await? else { return Ok(None) };
+    let extent = open.row(Located::decode(&key, &value))?;
+    Ok((extent.first <= from).then_some(extent))
 }
 
 /// As [`Index::extent_at_time`], of a stream whose row is at hand.

@@ -3,12 +3,12 @@
 //! A stream's extents in chunks become one extent of a settled object. Between the copy and this, a trim may have dropped some, or a
 //! delete all: only what is still there, unchanged, moves.
 
-use wire::ids::StreamId;
+use wire::ids::{SeqNum, StreamId};
 use wire::slot::Slot;
 
 use super::object_id::ObjectId;
-use super::rows::extent::Located;
-use super::slot::OpenSlot;
+use super::rows::extent::{self, Located};
+use super::slot::{OpenSlot, Pass};
 use super::staged::Staged;
 use super::{Index, IndexError};
 
@@ -21,6 +21,18 @@ pub struct Move {
     pub from: Vec<Located>,
     /// The copy.
     pub to: Located,
+}
+
+impl Move {
+    /// The key of the first row that it replaces.
+    fn first_key(&self) -> Vec<u8> {
+        self.from.first().map_or_else(Vec::new, |from| from.key(self.stream_id))
+    }
+
+    /// A key after those of all rows that it replaces.
+    fn end_key(&self) -> Vec<u8> {
+        extent::from(self.stream_id, SeqNum::ZERO).end
+    }
 }
 
 /// Moves of one slot into one object.
@@ -51,14 +63,20 @@ impl Index {
     /// # Errors
     /// [`IndexError::Move`] when a copy does not cover what was copied, and others when the slot's database fails; nothing has moved then.
     pub async fn move_extents(&self, moves: &Moves) -> Result<Moved, IndexError> {
+        moves.moves.iter().try_for_each(|one| check(one, moves.object))?;
         let open = self.open_or_make(moves.slot).await?;
         let mut writer = open.writer.lock().await;
         let mut staged = Staged::new(&open, &mut writer, &self.options, moves.created_ms);
         staged.make(moves.object, moves.created_ms);
         let mut moved = Moved::default();
-        for one in &moves.moves {
-            check(one, moves.object)?;
-            if move_one(&open, &mut staged, one).await? {
+        let mut in_order: Vec<&Move> = moves.moves.iter().collect();
+        in_order.sort_by_key(|one| (one.stream_id, one.to.end));
+        let mut rows = match (in_order.first(), in_order.last()) {
+            (Some(first), Some(last)) => open.pass(first.first_key()..last.end_key()).await?,
+            _ => open.pass(Vec::new()..Vec::new()).await?,
+        };
+        for one in in_order {
+            if move_one(&open, &mut rows, &mut staged, one).await? {
                 moved.moved += 1;
             } else {
                 moved.stale += 1;
@@ -85,12 +103,18 @@ fn check(one: &Move, object: ObjectId) -> Result<(), IndexError> {
 }
 
 /// Moves what is left of the extents, if that is a rear part of them.
-async fn move_one(open: &OpenSlot, staged: &mut Staged<'_>, one: &Move) -> Result<bool, IndexError> {
+async fn move_one(
+    open: &OpenSlot,
+    rows: &mut Pass<'_>,
+    staged: &mut Staged<'_>,
+    one: &Move,
+) -> Result<bool, IndexError> {
     let mut left: Vec<&Located> = Vec::with_capacity(one.from.len());
     for from in &one.from {
-        let is_there = match open.get(&from.key(one.stream_id)).await? {
+        let key = from.key(one.stream_id);
+        let is_there = match rows.at(&key).await?.filter(|(found, _)| found[..] == key[..]) {
             None => false,
-            Some(value) if open.row(Located::decode(&from.key(one.stream_id), &value))? == *from => true,
+            Some((_, value)) if open.row(Located::decode(&key, &value))? == *from => true,
             Some(_) => return Ok(false),
         };
         if is_there {

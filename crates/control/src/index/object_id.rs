@@ -32,6 +32,15 @@ impl ObjectId {
         }
     }
 
+    /// The bundle of a slot that has this name.
+    #[must_use]
+    pub fn bundle_of(slot: Slot, name: &ObjectName) -> Option<Self> {
+        let (epoch, id) = name.segments().nth(2)?.split_once('-')?;
+        let epoch = Epoch::new(u64::from_str_radix(epoch, 16).ok()?);
+        let object = Self::Bundle { slot, epoch, id: u128::from_str_radix(id, 16).ok()? };
+        (object.name() == *name).then_some(object)
+    }
+
     /// Whether it is a chunk.
     #[must_use]
     pub const fn is_chunk(&self) -> bool {

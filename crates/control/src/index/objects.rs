@@ -1,7 +1,8 @@
 //! How does SlateDB read and write through our store?
 //!
 //! Its objects lie below one prefix. A put's own id becomes its nonce, so a repeated put that had been applied is taken for done. The
-//! store tells no times: an object counts as written when this process first met it, which can only keep garbage longer.
+//! store tells no times: what this process writes counts as written when the write began, anything else long ago, for whoever wrote it
+//! was fenced before this process opened a database. So what many short lives leave behind is garbage at once.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,6 +12,7 @@ use std::time::SystemTime;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use failpoints::{Point, hit};
 use futures_util::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use slatedb::object_store::path::Path;
 use slatedb::object_store::{
@@ -36,13 +38,13 @@ const PUT_ID: &str = "slatedbputid";
 pub(super) struct Objects {
     store: Arc<dyn Store>,
     prefix: Arc<str>,
-    met: Arc<Mutex<HashMap<ObjectName, SystemTime>>>,
+    written: Arc<Mutex<HashMap<ObjectName, SystemTime>>>,
 }
 
 impl Objects {
     /// What lies below `prefix`, which ends with a slash.
     pub(super) fn new(store: Arc<dyn Store>, prefix: &str) -> Self {
-        Self { store, prefix: prefix.into(), met: Arc::default() }
+        Self { store, prefix: prefix.into(), written: Arc::default() }
     }
 
     fn name(&self, path: &Path) -> Result<ObjectName> {
@@ -54,18 +56,14 @@ impl Objects {
         Ok(Path::parse(below.unwrap_or_else(|| name.as_str()))?)
     }
 
-    fn met(&self) -> MutexGuard<'_, HashMap<ObjectName, SystemTime>> {
-        self.met.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn meet(&self, name: &ObjectName) -> SystemTime {
-        *self.met().entry(name.clone()).or_insert_with(SystemTime::now)
+    fn written(&self) -> MutexGuard<'_, HashMap<ObjectName, SystemTime>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn meta(&self, name: &ObjectName, size: u64, version: Option<&Version>) -> Result<ObjectMeta> {
         Ok(ObjectMeta {
             location: self.path(name)?,
-            last_modified: self.meet(name).into(),
+            last_modified: self.written().get(name).copied().unwrap_or(SystemTime::UNIX_EPOCH).into(),
             size,
             e_tag: version.map(|version| version.as_str().to_owned()),
             version: None,
@@ -73,6 +71,9 @@ impl Objects {
     }
 
     async fn write(&self, name: &ObjectName, body: Bytes, mode: PutMode, nonce: PutNonce) -> Result<PutResult> {
+        // Before it is there: it must not be met as garbage before anything refers to it.
+        self.written().insert(name.clone(), SystemTime::now());
+        hit(Point::IndexWrite);
         let version = match mode {
             PutMode::Create => self.store.put_if_absent(name, body, nonce).await.map_err(refused)?,
             PutMode::Update(update) => {
@@ -83,7 +84,7 @@ impl Objects {
             }
             PutMode::Overwrite => self.overwrite(name, body, nonce).await?,
         };
-        self.met().insert(name.clone(), SystemTime::now());
+        hit(Point::IndexWritten);
         Ok(PutResult { e_tag: Some(version.as_str().to_owned()), version: None, extensions: Extensions::new() })
     }
 
@@ -140,7 +141,7 @@ impl Objects {
     async fn remove(&self, path: Path) -> Result<Path> {
         let name = self.name(&path)?;
         self.store.delete(&name).await.map_err(refused)?;
-        self.met().remove(&name);
+        self.written().remove(&name);
         Ok(path)
     }
 }

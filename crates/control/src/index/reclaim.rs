@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures_util::stream::{self, StreamExt};
 use slatedb::config::DurabilityLevel;
 use wire::ids::{Epoch, SeqNum, StreamId};
 use wire::slot::Slot;
@@ -14,13 +15,15 @@ use wire::slot::Slot;
 use super::database::Databases;
 use super::object_id::ObjectId;
 use super::rows::queue::Queue;
-use super::rows::stream::{self, Known};
-use super::rows::{cursor, object, queue};
+use super::rows::stream::Known;
+use super::rows::{self, cursor, object, queue};
 use super::slot::OpenSlot;
 use super::staged::{DROPS_MAX, Staged};
 use super::{Index, IndexError};
 use crate::channel::ChunkId;
 
+/// Slots that are compacted side by side: each mostly waits.
+const COMPACTIONS_AT_A_TIME: usize = 2;
 /// Marks that one step forgets.
 const FORGETS_MAX: usize = 1024;
 
@@ -94,7 +97,7 @@ impl Index {
                 continue;
             }
             staged.delete(&key);
-            staged.delete(&stream::key(stream_id));
+            staged.delete(&rows::stream::key(stream_id));
             forgotten.push(stream_id);
         }
         staged.commit(None).await?;
@@ -153,20 +156,29 @@ impl Index {
         Ok(())
     }
 
-    /// Compacts the databases that want it, and removes their garbage when its time has come. To be called every few seconds; one at a
-    /// time is enough.
+    /// Gets ready for look-ups what was opened since, compacts the databases that want it, and removes their garbage when its time has
+    /// come. To be called every few seconds; one at a time is enough.
     ///
     /// # Errors
     /// [`IndexError`] of the first slot whose database fails.
     pub async fn upkeep(&self) -> Result<(), IndexError> {
         let slots = self.opened_slots().await?;
+        for open in &slots {
+            if !std::mem::replace(&mut open.writer.lock().await.has_finders, true) {
+                Databases::take_finders(&open.db).await.map_err(|source| open.database(source))?;
+            }
+        }
         let wants = |open: &Arc<OpenSlot>| Some((Databases::wants_compaction(&open.db)?, Arc::clone(open)));
         let mut waiting: Vec<_> = slots.iter().filter_map(wants).collect();
         // The fullest first: its writers may wait.
         waiting.sort_by_key(|(tables, _)| Reverse(*tables));
-        for (_, open) in waiting {
-            self.databases.compact(open.slot, &open.db).await.map_err(|source| open.database(source))?;
-        }
+        let compact = |open: Arc<OpenSlot>| async move {
+            self.databases.compact(open.slot, &open.db).await.map_err(|source| open.database(source))
+        };
+        let compactions = stream::iter(waiting).map(|(_, open)| compact(open));
+        // One that is dropped half-way would go on by itself.
+        let ended: Vec<Result<(), IndexError>> = compactions.buffer_unordered(COMPACTIONS_AT_A_TIME).collect().await;
+        ended.into_iter().collect::<Result<(), _>>()?;
         for open in slots {
             if self.takes_garbage(&open).await {
                 self.databases.collect(open.slot).await.map_err(|source| open.database(source))?;
@@ -175,13 +187,15 @@ impl Index {
         Ok(())
     }
 
-    /// Whether it is time to remove a slot's garbage. The first time is one interval after the slot was opened.
+    /// Whether it is time to remove a slot's garbage. The first time is a tenth of the interval after the slot was opened, so that what
+    /// short lives leave behind does not pile up.
     async fn takes_garbage(&self, open: &Arc<OpenSlot>) -> bool {
         let (mut writer, now) = (open.writer.lock().await, Instant::now());
-        let before = *writer.collected.get_or_insert(now);
-        let is_due = now.duration_since(before) >= self.options.garbage_every;
+        let every = self.options.garbage_every;
+        let due = *writer.garbage_due.get_or_insert(now + every / 10);
+        let is_due = now >= due;
         if is_due {
-            writer.collected = Some(now);
+            writer.garbage_due = Some(now + every);
         }
         is_due
     }

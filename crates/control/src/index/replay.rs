@@ -41,7 +41,7 @@ impl Replayed {
 }
 
 /// Checks the sums of all extents.
-fn check_extents(bytes: &[u8], footer: &Footer) -> Result<(), ObjectError> {
+pub(super) fn check_extents(bytes: &[u8], footer: &Footer) -> Result<(), ObjectError> {
     footer.extents.iter().try_for_each(|extent| {
         let start = extent.offset as usize;
         let end = start.saturating_add(extent.bytes as usize).min(bytes.len());
@@ -80,18 +80,20 @@ impl Index {
             self.progress().applied.note(at);
             return Ok(());
         }
-        self.apply_chunk(at, bytes, footer).await
+        self.apply_chunks(&[(at, bytes, footer)]).await
     }
 
-    /// The chunks that are applied and would be replayed after a crash.
+    /// The chunks that are applied, or are being applied, and would be replayed after a crash.
     fn uncheckpointed(&self) -> Vec<(Epoch, Range<u64>)> {
         let progress = self.progress();
+        let mut begun = progress.applied.clone();
+        begun.merge(&progress.applying);
         let range = |(incarnation, applied): (Epoch, u64)| {
             let first = progress.first.get(&incarnation).copied().unwrap_or(applied);
             let from = progress.checkpointed.of(incarnation).map_or(first, |position| position + 1);
             (incarnation, from..applied + 1)
         };
-        progress.applied.channels().map(range).filter(|(_, positions)| !positions.is_empty()).collect()
+        begun.channels().map(range).filter(|(_, positions)| !positions.is_empty()).collect()
     }
 
     fn chunks(
@@ -120,7 +122,7 @@ impl Index {
         while let Some((at, bytes, footer)) = chunks.try_next().await? {
             let of_slot = parts(at, &bytes, &footer)?.into_iter().find(|(slot, _)| *slot == open.slot);
             let Some((_, part)) = of_slot else { continue };
-            apply::apply(open, &part, &self.options).await?;
+            apply::apply(open, &[part], &self.options).await?;
         }
         Ok(())
     }

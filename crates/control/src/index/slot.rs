@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use slatedb::config::{DurabilityLevel, ReadOptions, ScanOptions};
-use slatedb::{CloseReason, Db, DbIterator, DbStatus};
+use slatedb::{CloseReason, Db, DbIterator, DbStatus, IterationOrder};
 use tokio::sync::{Mutex, watch};
 use wire::ids::{BucketId, SeqNum, StreamId};
 use wire::slot::Slot;
@@ -17,11 +17,12 @@ use super::rows::applied::{self, AppliedChunks};
 use super::rows::extent::{self, Located};
 use super::rows::stream::{self, Known};
 use super::rows::{RowError, cursor};
+use super::touched::Touched;
 
 /// Counts of buckets that a slot keeps in memory.
 pub(super) const COUNTS_MAX: usize = 4096;
 /// Streams over their bytes that a slot remembers until somebody asks.
-pub(super) const OVER_BYTES_MAX: usize = 4096;
+const OVER_BYTES_MAX: usize = 4096;
 
 /// A slot whose database is open.
 pub(super) struct OpenSlot {
@@ -42,12 +43,27 @@ pub(super) struct Writer {
     /// Bytes of rows written that are not known to be durable.
     pub(super) row_bytes: u64,
     pub(super) hot: Hot,
+    /// No stream with a higher id has a row, as far as that was looked up. Ids begin with the time, so most new ones are higher.
+    pub(super) newest: Option<StreamId>,
     pub(super) counts: HashMap<BucketId, u64>,
     pub(super) over_bytes: BTreeSet<StreamId>,
     /// Whether extents may be left that are to be dropped.
     pub(super) has_cursors: bool,
-    /// When garbage was last removed.
-    pub(super) collected: Option<Instant>,
+    /// What has changed since it was in a snapshot.
+    pub(super) touched: Touched,
+    /// What finds the blocks of its tables was brought into the cache.
+    pub(super) has_finders: bool,
+    /// When garbage is to be removed.
+    pub(super) garbage_due: Option<Instant>,
+}
+
+impl Writer {
+    /// A stream keeps more bytes than it may.
+    pub(super) fn note_over_bytes(&mut self, stream_id: StreamId) {
+        if self.over_bytes.len() < OVER_BYTES_MAX {
+            self.over_bytes.insert(stream_id);
+        }
+    }
 }
 
 /// Rows of streams by their last use, in two generations: what is not used while the younger one fills is forgotten.
@@ -118,10 +134,38 @@ impl OpenSlot {
         Ok(Rows { open: self, rows: Some(rows) })
     }
 
+    /// The rows of a range, for whoever asks for some of them in the order of their keys.
+    pub(super) async fn pass(&self, range: Range<Vec<u8>>) -> Result<Pass<'_>, IndexError> {
+        let mut rows = self.scan(range, DurabilityLevel::Memory).await?;
+        let head = rows.next().await?;
+        Ok(Pass { rows, head })
+    }
+
+    /// The extent of a row that comes before a key and begins before a sequence number.
+    pub(super) fn located(
+        &self,
+        row: Option<(Bytes, Bytes)>,
+        before: &[u8],
+        first_below: SeqNum,
+    ) -> Result<Option<Located>, IndexError> {
+        let Some((key, value)) = row.filter(|(key, _)| key[..] < *before) else { return Ok(None) };
+        let located = self.row(Located::decode(&key, &value))?;
+        Ok((located.first < first_below).then_some(located))
+    }
+
     /// What the database has of a stream.
     pub(super) async fn known(&self, stream_id: StreamId) -> Result<Option<Known>, IndexError> {
         let value = self.get(&stream::key(stream_id)).await?;
         value.map(|value| self.row(Known::decode(&value))).transpose()
+    }
+
+    /// The highest id that has a row; the lowest there may be when none has.
+    pub(super) async fn newest(&self) -> Result<StreamId, IndexError> {
+        let options = ScanOptions::default().with_order(IterationOrder::Descending);
+        let rows = self.db.scan_with_options(stream::all(), &options).await.map_err(|source| self.database(source))?;
+        let row = Rows { open: self, rows: Some(rows) }.next().await?;
+        let newest = row.map(|(key, value)| self.row(Known::of(&key, &value))).transpose()?;
+        Ok(newest.map_or(StreamId::from_bytes([0; 16]), |(stream_id, _)| stream_id))
     }
 
     /// The first extent of a stream with records at or after `from`.
@@ -155,5 +199,34 @@ impl Rows<'_> {
         let Some(rows) = &mut self.rows else { return Ok(None) };
         let row = rows.next().await.map_err(|source| self.open.database(source))?;
         Ok(row.map(|row| (row.key, row.value)))
+    }
+
+    /// Goes on at a key that comes after the last row's.
+    async fn seek(&mut self, key: &[u8]) -> Result<(), IndexError> {
+        let Some(rows) = &mut self.rows else { return Ok(()) };
+        rows.seek(key).await.map_err(|source| self.open.database(source))
+    }
+}
+
+/// Rows of a range of which parts are passed over.
+pub(super) struct Pass<'a> {
+    rows: Rows<'a>,
+    head: Option<(Bytes, Bytes)>,
+}
+
+impl Pass<'_> {
+    /// The first row at or after a key of the range, which is not before the key asked last.
+    pub(super) async fn at(&mut self, key: &[u8]) -> Result<Option<(Bytes, Bytes)>, IndexError> {
+        if self.head.as_ref().is_some_and(|(head, _)| head[..] < *key) {
+            self.rows.seek(key).await?;
+            self.head = self.rows.next().await?;
+        }
+        Ok(self.head.clone())
+    }
+
+    /// The row after the one that was answered last.
+    pub(super) async fn next(&mut self) -> Result<Option<(Bytes, Bytes)>, IndexError> {
+        self.head = self.rows.next().await?;
+        Ok(self.head.clone())
     }
 }

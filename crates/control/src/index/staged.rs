@@ -16,7 +16,7 @@ use super::rows::object::{self, ObjectRow};
 use super::rows::queue::{self, Queue};
 use super::rows::stream::{self, Known};
 use super::rows::{applied, count, cursor, name};
-use super::slot::{COUNTS_MAX, OVER_BYTES_MAX, OpenSlot, Writer};
+use super::slot::{COUNTS_MAX, OpenSlot, Writer};
 use crate::channel::ChunkId;
 
 /// Extents that one write drops; the rest is left to a cursor.
@@ -38,6 +38,8 @@ pub(super) struct Staged<'a> {
     pub(super) now_ms: i64,
     /// Extents that may still be dropped.
     pub(super) drops: usize,
+    /// Whether the places of records are noted.
+    pub(super) places: bool,
     /// Keys and values, one behind the other, so that a write is one allocation however many rows it has.
     bytes: Vec<u8>,
     changes: Vec<Change>,
@@ -58,6 +60,7 @@ impl<'a> Staged<'a> {
             options,
             now_ms,
             drops: DROPS_MAX,
+            places: true,
             bytes: Vec::new(),
             changes: Vec::new(),
             streams: HashMap::new(),
@@ -93,6 +96,18 @@ impl<'a> Staged<'a> {
             Some(known) => Ok(Some(known)),
             None => self.open.known(stream_id).await,
         }
+    }
+
+    /// As [`Staged::take_known`], of a stream whose creation is at hand: most such streams are new, which is told without a look-up.
+    pub(super) async fn take_created(&mut self, stream_id: StreamId) -> Result<Option<Known>, IndexError> {
+        let newest = match self.writer.newest {
+            Some(newest) => newest,
+            None => *self.writer.newest.insert(self.open.newest().await?),
+        };
+        if stream_id > newest && !self.streams.contains_key(&stream_id) {
+            return Ok(None);
+        }
+        self.take_known(stream_id).await
     }
 
     pub(super) fn know(&mut self, stream_id: StreamId, known: Known) {
@@ -196,12 +211,20 @@ impl<'a> Staged<'a> {
         Ok(counts)
     }
 
+    /// Whether an object is a chunk that is being applied, so that nothing is known of it.
+    fn is_fresh(&self, object: ObjectId) -> bool {
+        matches!(object, ObjectId::Chunk(at) if !self.writer.applied.covers(at))
+    }
+
     async fn stage_objects(&mut self) -> Result<(), IndexError> {
         for (object, change) in std::mem::take(&mut self.live) {
-            let key = object::key(object);
-            let stored = self.open.get(&key).await?.map(|value| self.open.row(ObjectRow::decode(&value)));
             let made = self.made.remove(&object);
-            let Some(before) = stored.transpose()?.or(made) else {
+            let stored = match made {
+                Some(_) if self.is_fresh(object) => None,
+                _ => self.open.get(&object::key(object)).await?,
+            };
+            let stored = stored.map(|value| self.open.row(ObjectRow::decode(&value))).transpose()?;
+            let Some(before) = stored.or(made) else {
                 // Its extents go all the same; that it stays for ever is the lesser evil.
                 tracing::error!(slot = self.open.slot.get(), ?object, "an object has extents and no row");
                 continue;
@@ -245,6 +268,9 @@ impl<'a> Staged<'a> {
         let (row_bytes, batch) = (bytes.len() as u64, batch(bytes.into(), changes));
         // Whether a write that failed or was given up took effect is not known: what it changes is remembered after it alone.
         writer.writes += 1;
+        if let Some(newest) = &mut writer.newest {
+            *newest = streams.keys().copied().fold(*newest, StreamId::max);
+        }
         for (bucket, _) in &counts {
             writer.counts.remove(bucket);
         }
@@ -259,11 +285,7 @@ impl<'a> Staged<'a> {
         for (stream_id, known) in streams {
             writer.hot.put(stream_id, known, options.hot_rows);
         }
-        for stream_id in over_bytes {
-            if writer.over_bytes.len() < OVER_BYTES_MAX {
-                writer.over_bytes.insert(stream_id);
-            }
-        }
+        over_bytes.into_iter().for_each(|stream_id| writer.note_over_bytes(stream_id));
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Which objects do extents point to, and how much of each is live?
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use slatedb::config::DurabilityLevel;
 use wire::ids::{SeqNum, StreamId};
@@ -80,26 +81,30 @@ impl Index {
         Ok(open.get(&object::key(object)).await?.is_some())
     }
 
-    /// The extents of a stream with records in `from..to`, in order, that lie in objects which `is_wanted` names.
+    /// The extents of streams with records within the range of each, in order, that lie in objects which `is_wanted` names. The streams
+    /// are of one slot and in the order of their ids.
     ///
     /// # Errors
     /// [`IndexError`] when the slot's database fails.
     pub async fn extents_within(
         &self,
-        (slot, stream_id): (Slot, StreamId),
-        (from, to): (SeqNum, SeqNum),
+        slot: Slot,
+        streams: &[(StreamId, Range<SeqNum>)],
         is_wanted: impl Fn(ObjectId) -> bool + Send,
-    ) -> Result<Vec<Located>, IndexError> {
-        let Some(open) = self.open_slot(slot).await? else { return Ok(Vec::new()) };
-        let mut rows = open.scan(extent::from(stream_id, from), DurabilityLevel::Memory).await?;
-        let mut extents = Vec::new();
-        while let Some((key, value)) = rows.next().await? {
-            let located = open.row(Located::decode(&key, &value))?;
-            if located.first >= to {
-                break;
+    ) -> Result<Vec<Vec<Located>>, IndexError> {
+        let mut found = vec![Vec::new(); streams.len()];
+        let (Some((first, of_first)), Some((last, _))) = (streams.first(), streams.last()) else { return Ok(found) };
+        let Some(open) = self.open_slot(slot).await? else { return Ok(found) };
+        let range = extent::from(*first, of_first.start).start..extent::from(*last, SeqNum::ZERO).end;
+        let mut rows = open.pass(range).await?;
+        for ((stream_id, records), extents) in streams.iter().zip(&mut found) {
+            let of_stream = extent::from(*stream_id, records.start);
+            let mut row = rows.at(&of_stream.start).await?;
+            while let Some(located) = open.located(row, &of_stream.end, records.end)? {
+                extents.extend(is_wanted(located.object).then_some(located));
+                row = rows.next().await?;
             }
-            extents.extend(is_wanted(located.object).then_some(located));
         }
-        Ok(extents)
+        Ok(found)
     }
 }

@@ -48,6 +48,27 @@ fn shards_are_told_while_the_index_does_not_take_a_chunk() {
 }
 
 #[test]
+fn an_index_that_does_not_answer_is_told_as_one_that_fails() {
+    let store = MemoryStore::new();
+    let star = Star::start(Arc::new(store.clone())).unwrap();
+    store.hold();
+    let mut stream = Stream::new(1, "orders");
+    star.hand_over(1, 1, parcel(&[stream.create()]));
+    // What is asked waits, and is let through one by one: up to the chunk, and no further.
+    while star.told(1).into_iter().all(|told| !matches!(told, ToShard::Committed { .. })) {
+        if store.waiting() > 0 {
+            store.step();
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let why = star.hears(1, |told| if let ToShard::Stall { why } = told { why } else { None });
+    assert!(why.contains("no answer"), "{why}");
+    store.release();
+    star.hears(1, |told| matches!(told, ToShard::Applied { .. }).then_some(()));
+    star.stop();
+}
+
+#[test]
 fn what_is_settled_waits_for_others_until_it_is_asked_for() {
     let star = Star::start(Arc::new(MemoryStore::new())).unwrap();
     let mut stream = Stream::new(1, "orders");

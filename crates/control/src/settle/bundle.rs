@@ -33,7 +33,7 @@ impl Settler {
         self.count_backlog(&chunks);
         chunks.retain(|chunk| !self.is_left_alone(chunk.object));
         let fills: Vec<Fill> = chunks.iter().map(fill).collect();
-        let count = due(&fills, self.options.bundle_rules(), now_ms);
+        let count = due(&fills, self.bundle_rules(), now_ms);
         let objects: Vec<ObjectId> = chunks[..count].iter().map(|chunk| chunk.object).collect();
         if objects.is_empty() {
             return Ok(Bundled::default());

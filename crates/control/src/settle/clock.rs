@@ -13,6 +13,7 @@
 //! | 36 | 8 | the wall clock at that moment, milliseconds |
 
 use bytes::Bytes;
+use failpoints::{Point, hit};
 use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
 use wire::crc::crc32c;
@@ -143,6 +144,7 @@ impl Settler {
             }
         }
         let (name, body, nonce) = (name(), encode(&noted), PutNonce::fresh());
+        hit(Point::ClockNote);
         let put = match &kept.version {
             Some(version) => self.store.put_if_match(&name, version, body, nonce).await,
             None => self.store.put_if_absent(&name, body, nonce).await,

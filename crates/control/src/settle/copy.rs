@@ -4,16 +4,18 @@
 //! the sources, so that bundles can be understood without the index. A bundle is in the store before the index hears of it.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use failpoints::{Point, hit};
 use wire::batch::VerifiedBatch;
 use wire::chunk::{Built, ExtentRow, ObjectBuilder, ObjectHeader, ObjectKind, entries};
 use wire::crc::crc32c;
 use wire::entry::Entry;
 use wire::handoff::ParcelItem;
-use wire::ids::{Rev, StreamId};
+use wire::ids::{Rev, SeqNum, StreamId};
 use wire::slot::Slot;
 
 use super::source::Source;
@@ -27,7 +29,7 @@ const PUTS_MAX: u32 = 3;
 /// How far records of one extent are apart at most, unless they were before: what is too old goes by whole extents.
 const EXTENT_SPAN_MS_MAX: i64 = 3_600_000;
 /// Streams that are looked up before other tasks get a turn.
-const STREAMS_A_TURN: usize = 64;
+const STREAMS_A_TURN: usize = 256;
 
 /// Contiguous entries of a stream in a source.
 #[derive(Debug, Clone, Copy)]
@@ -83,6 +85,7 @@ impl Settler {
         Ok(done)
     }
 
+    /// What there is to copy of a slot's streams; nothing of one that is deleted.
     async fn slot_pieces(
         &self,
         slot: Slot,
@@ -90,55 +93,22 @@ impl Settler {
         sources: &[Source],
     ) -> Result<Vec<Copied>, SettleError> {
         let numbers: HashMap<ObjectId, usize> = sources.iter().map(|s| s.object).zip(0..).collect();
+        let streams: Vec<_> = streams.into_iter().collect();
         let mut copied = Vec::new();
-        for (no, (stream_id, rows)) in streams.into_iter().enumerate() {
-            if no % STREAMS_A_TURN == 0 {
-                tokio::task::yield_now().await;
-            }
-            let pieces = self.pieces((slot, stream_id), &rows, &numbers).await?;
-            if !pieces.is_empty() {
-                copied.push(Copied { stream_id, pieces });
+        for streams in streams.chunks(STREAMS_A_TURN) {
+            tokio::task::yield_now().await;
+            let wanted: Vec<_> = streams.iter().filter_map(|(id, rows)| Some((*id, records_of(rows)?))).collect();
+            let found = self.index.extents_within(slot, &wanted, |object| numbers.contains_key(&object)).await?;
+            let mut found = wanted.iter().zip(found).peekable();
+            for (stream_id, rows) in streams {
+                let extents = found.next_if(|((of, _), _)| of == stream_id).map(|(_, extents)| extents);
+                let extents = extents.unwrap_or_default();
+                let is_gone = extents.is_empty() && self.index.rows_by_id(&[(slot, *stream_id)]).await?.is_empty();
+                let pieces = (!is_gone).then(|| pieces(rows, &extents, &numbers)).filter(|pieces| !pieces.is_empty());
+                copied.extend(pieces.map(|pieces| Copied { stream_id: *stream_id, pieces }));
             }
         }
         Ok(copied)
-    }
-
-    /// What there is to copy of a stream; nothing of one that is deleted.
-    async fn pieces(
-        &self,
-        stream: (Slot, StreamId),
-        rows: &[(usize, ExtentRow)],
-        numbers: &HashMap<ObjectId, usize>,
-    ) -> Result<Vec<Piece>, SettleError> {
-        let records = || rows.iter().map(|(_, row)| row).filter(|row| row.has_records);
-        let bounds = records().map(|row| row.first).min().zip(records().map(|row| row.end).max());
-        let extents = match bounds {
-            Some(bounds) => self.index.extents_within(stream, bounds, |object| numbers.contains_key(&object)).await?,
-            None => Vec::new(),
-        };
-        if extents.is_empty() && self.index.rows_by_id(&[stream]).await?.is_empty() {
-            return Ok(Vec::new());
-        }
-        let is_located = |row: &ExtentRow| {
-            extents.iter().any(|extent| extent.first_rev <= row.first_rev && row.last_rev <= extent.last_rev)
-        };
-        let verbs = rows.iter().filter(|(_, row)| !is_located(row)).map(|(source, row)| Piece {
-            source: *source,
-            offset: row.offset,
-            bytes: row.bytes,
-            first_rev: row.first_rev,
-            located: None,
-        });
-        let located = extents.iter().map(|extent| Piece {
-            source: numbers[&extent.object],
-            offset: extent.offset,
-            bytes: extent.bytes,
-            first_rev: extent.first_rev,
-            located: Some(*extent),
-        });
-        let mut pieces: Vec<_> = verbs.chain(located).collect();
-        pieces.sort_by_key(|piece| (piece.first_rev, piece.located.is_none()));
-        Ok(pieces)
     }
 
     async fn copy_slot(
@@ -151,7 +121,7 @@ impl Settler {
         let bytes = |copied: &Copied| copied.pieces.iter().map(|piece| piece.bytes).collect();
         let sizes: Vec<Vec<u32>> = streams.iter().map(bytes).collect();
         for packed in pack(&sizes, self.options.pack_rules()) {
-            let of = |(stream, pieces): (usize, std::ops::Range<usize>)| {
+            let of = |(stream, pieces): (usize, Range<usize>)| {
                 let Copied { stream_id, pieces: all } = &streams[stream];
                 Copied { stream_id: *stream_id, pieces: all[pieces].to_vec() }
             };
@@ -169,8 +139,11 @@ impl Settler {
             if moves.moves.is_empty() {
                 continue;
             }
+            hit(Point::BundlePut);
             self.put(moves.object, &bytes).await?;
+            hit(Point::BundlePutDone);
             let moved = self.index.move_extents(&moves).await?;
+            hit(Point::BundleMoved);
             done.bundles += 1;
             done.extents += moves.moves.iter().map(|one| one.from.len()).sum::<usize>();
             let mut counts = self.counted();
@@ -204,6 +177,36 @@ impl Settler {
         }
         self.store.put_if_absent(&name, bytes.clone(), nonce).await.map(drop)
     }
+}
+
+/// The records that extents of a stream span.
+fn records_of(rows: &[(usize, ExtentRow)]) -> Option<Range<SeqNum>> {
+    let records = || rows.iter().map(|(_, row)| row).filter(|row| row.has_records);
+    Some(records().map(|row| row.first).min()?..records().map(|row| row.end).max()?)
+}
+
+/// What there is to copy of a stream: the extents that the index has, and of the rest the verbs.
+fn pieces(rows: &[(usize, ExtentRow)], extents: &[Located], numbers: &HashMap<ObjectId, usize>) -> Vec<Piece> {
+    let is_located = |row: &ExtentRow| {
+        extents.iter().any(|extent| extent.first_rev <= row.first_rev && row.last_rev <= extent.last_rev)
+    };
+    let verbs = rows.iter().filter(|(_, row)| !is_located(row)).map(|(source, row)| Piece {
+        source: *source,
+        offset: row.offset,
+        bytes: row.bytes,
+        first_rev: row.first_rev,
+        located: None,
+    });
+    let located = extents.iter().map(|extent| Piece {
+        source: numbers[&extent.object],
+        offset: extent.offset,
+        bytes: extent.bytes,
+        first_rev: extent.first_rev,
+        located: Some(*extent),
+    });
+    let mut pieces: Vec<_> = verbs.chain(located).collect();
+    pieces.sort_by_key(|piece| (piece.first_rev, piece.located.is_none()));
+    pieces
 }
 
 /// A bundle before it is built.

@@ -3,6 +3,7 @@
 //! A bundle whose star died before the index heard of it, and chunks of a channel that was forgotten before they were deleted. They are
 //! looked for rarely, and go only when all there is to know of them was read.
 
+use failpoints::{Point, hit};
 use wire::chunk::{ObjectHeader, ObjectKind};
 use wire::ids::Epoch;
 use wire::slot::Slot;
@@ -41,6 +42,7 @@ impl Settler {
             self.orphan_bundles(slot, now_ms, &mut found).await?;
         }
         self.orphan_chunks(now_ms, &mut found).await?;
+        self.index.delete_old_generations().await?;
         if found != Orphans::default() {
             tracing::info!(bundles = found.bundles, chunks = found.chunks, "objects that nothing knew are deleted");
         }
@@ -52,7 +54,7 @@ impl Settler {
         let mut after: Option<ObjectName> = None;
         loop {
             let page = self.store.list(&prefix, after.as_ref(), PAGE).await?;
-            for object in page.objects.iter().filter_map(|listed| bundle_of(slot, &listed.name)) {
+            for object in page.objects.iter().filter_map(|listed| ObjectId::bundle_of(slot, &listed.name)) {
                 found.bundles += usize::from(self.delete_orphan_bundle(slot, object, now_ms).await?);
             }
             after = page.objects.last().map(|listed| listed.name.clone());
@@ -66,6 +68,7 @@ impl Settler {
         let is_orphan = self.is_orphan(slot, object, now_ms).await?;
         if is_orphan {
             tracing::info!(object = %object.name(), "a bundle that nothing knows is deleted");
+            hit(Point::OrphanDelete);
             self.store.delete(&object.name()).await?;
             self.counted().orphans_deleted += 1;
         }
@@ -90,13 +93,12 @@ impl Settler {
         if !is_it || !self.is_old(&header, now_ms) {
             return Ok(false);
         }
-        for row in source.footer.extents.iter().filter(|row| row.has_records) {
-            let bounds = (row.first, row.end);
-            let extents = self.index.extents_within((slot, row.stream_id), bounds, |one| one == object).await?;
-            if !extents.is_empty() {
-                tracing::error!(object = %object.name(), "an object has extents and no row");
-                return Ok(false);
-            }
+        let rows = source.footer.extents.iter().filter(|row| row.has_records);
+        let streams: Vec<_> = rows.map(|row| (row.stream_id, row.first..row.end)).collect();
+        let found = self.index.extents_within(slot, &streams, |one| one == object).await?;
+        if found.iter().any(|extents| !extents.is_empty()) {
+            tracing::error!(object = %object.name(), "an object has extents and no row");
+            return Ok(false);
         }
         Ok(true)
     }
@@ -118,17 +120,36 @@ impl Settler {
             let low = self.forgotten_low(incarnation).await?;
             // Channel by channel: nobody looks at the chunks of those that are in use.
             let of_channel = page.objects.iter().map_while(|listed| chunk_of(&listed.name));
-            for chunk in of_channel.take_while(|chunk| chunk.incarnation == incarnation && chunk.position < low) {
-                found.chunks += usize::from(self.delete_orphan_chunk(chunk, now_ms).await?);
-                after = Some(chunk_name(chunk));
+            let of_channel = of_channel.take_while(|chunk| chunk.incarnation == incarnation);
+            let (below, beyond): (Vec<_>, Vec<_>) = of_channel.partition(|chunk| chunk.position < low);
+            for chunk in &below {
+                found.chunks += usize::from(self.delete_orphan_chunk(*chunk, now_ms).await?);
+                after = Some(chunk_name(*chunk));
             }
-            let is_beyond = |listed: &crate::store::Listed| {
-                chunk_of(&listed.name).is_none_or(|chunk| chunk.incarnation != incarnation || chunk.position >= low)
-            };
-            if page.objects.iter().any(is_beyond) || !page.more {
+            if low > 0 {
+                found.chunks += self.delete_behind_fence(&beyond, now_ms).await?;
+            }
+            if below.len() < page.objects.len() || !page.more {
                 after = Some(chunk_name(ChunkId { incarnation, position: u64::MAX }));
             }
         }
+    }
+
+    /// Deletes what a star put behind the fence of its channel: it was on its way when the star died, and was never committed.
+    async fn delete_behind_fence(&self, chunks: &[ChunkId], now_ms: i64) -> Result<usize, SettleError> {
+        // The fence alone is what is there mostly, and stays.
+        if chunks.len() < 2 {
+            return Ok(0);
+        }
+        let (mut is_behind, mut deleted) = (false, 0);
+        for chunk in chunks {
+            if is_behind {
+                deleted += usize::from(self.delete_orphan_chunk(*chunk, now_ms).await?);
+            } else {
+                is_behind = self.header_of(*chunk).await?.is_some_and(|header| header.kind == ObjectKind::Fence);
+            }
+        }
+        Ok(deleted)
     }
 
     /// Before which position a channel is needed by nobody; 0 unless it is one that was forgotten.
@@ -141,42 +162,40 @@ impl Settler {
         Ok(low.map_or(0, |low| low.min(last.saturating_add(1))))
     }
 
-    async fn delete_orphan_chunk(&self, chunk: ChunkId, now_ms: i64) -> Result<bool, SettleError> {
-        let name = chunk_name(chunk);
+    /// What the object says of itself, if it is there and is what its name says.
+    async fn header_of(&self, chunk: ChunkId) -> Result<Option<ObjectHeader>, SettleError> {
         let span = Span::Range { start: 0, end: ObjectHeader::BYTES as u64 };
-        let head = match self.store.get(&name, span).await {
+        let head = match self.store.get(&chunk_name(chunk), span).await {
             Ok(head) => head.body,
-            Err(StoreError::NotFound { .. }) => return Ok(false),
+            Err(StoreError::NotFound { .. }) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
-        let Ok(header) = ObjectHeader::decode(&head) else { return Ok(false) };
-        let is_it = ChunkId { incarnation: header.incarnation, position: header.position } == chunk;
-        if header.kind != ObjectKind::Chunk || !is_it || !self.is_old(&header, now_ms) {
+        let header = ObjectHeader::decode(&head).ok();
+        Ok(header.filter(|header| (header.incarnation, header.position) == (chunk.incarnation, chunk.position)))
+    }
+
+    async fn delete_orphan_chunk(&self, chunk: ChunkId, now_ms: i64) -> Result<bool, SettleError> {
+        let header = self.header_of(chunk).await?;
+        if !header.is_some_and(|header| header.kind == ObjectKind::Chunk && self.is_old(&header, now_ms)) {
             return Ok(false);
         }
+        let name = chunk_name(chunk);
+        hit(Point::OrphanDelete);
         self.store.delete(&name).await?;
         self.counted().orphans_deleted += 1;
         Ok(true)
     }
 }
 
-fn prefix(text: &str) -> ObjectPrefix {
+pub(super) fn prefix(text: &str) -> ObjectPrefix {
     match ObjectPrefix::parse(text) {
         Ok(prefix) => prefix,
         Err(error) => unreachable!("digits and slashes are a prefix: {error}"),
     }
 }
 
-/// The bundle of a slot that has this name.
-fn bundle_of(slot: Slot, name: &ObjectName) -> Option<ObjectId> {
-    let (epoch, id) = name.segments().nth(2)?.split_once('-')?;
-    let epoch = Epoch::new(u64::from_str_radix(epoch, 16).ok()?);
-    let object = ObjectId::Bundle { slot, epoch, id: u128::from_str_radix(id, 16).ok()? };
-    (object.name() == *name).then_some(object)
-}
-
 /// The chunk, or fence, that has this name.
-fn chunk_of(name: &ObjectName) -> Option<ChunkId> {
+pub(super) fn chunk_of(name: &ObjectName) -> Option<ChunkId> {
     let mut numbers = name.segments().skip(1).map(|segment| u64::from_str_radix(segment, 16).ok());
     let (incarnation, position) = (Epoch::new(numbers.next()??), numbers.next()??);
     let chunk = ChunkId { incarnation, position };

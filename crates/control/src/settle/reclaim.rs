@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use failpoints::{Point, hit};
 use futures_util::stream::{self, StreamExt};
 
 use super::delete::DELETES_AT_A_TIME;
-use super::{SettleError, Settler};
+use super::{SettleError, Settler, millis};
 use crate::index::{DeadObject, ObjectId};
 
 /// Steps of the index that one step takes.
@@ -44,7 +45,9 @@ impl Settler {
                 break;
             }
         }
-        let dead = self.index.dead(now_ms, self.options.deletes_max).await?;
+        // What is due later is due now when room is wanted.
+        let due_ms = now_ms.saturating_add(millis(self.options.grace.saturating_sub(self.grace())));
+        let dead = self.index.dead(due_ms, self.options.deletes_max).await?;
         let still_dead: BTreeSet<_> = dead.iter().map(|one| one.object).collect();
         gone.0.retain(|object| still_dead.contains(object));
         // A chunk is no object of one slot: it goes by its channel.
@@ -60,14 +63,19 @@ impl Settler {
         }
         let deleted = self.delete_dead(&fresh, &mut gone).await;
         let done: Vec<_> = fresh.iter().copied().filter(|one| gone.0.contains(&one.object)).collect();
+        hit(Point::ObjectDeleted);
         self.index.forget_dead(&done, now_ms).await?;
+        hit(Point::ObjectForgotten);
         freed.objects = done.len();
         self.counted().objects_deleted += done.len() as u64;
         deleted.map(|()| freed)
     }
 
     async fn delete_dead(&self, dead: &[DeadObject], gone: &mut Gone) -> Result<(), SettleError> {
-        let delete = |object: ObjectId| async move { (object, self.store.delete(&object.name()).await) };
+        let delete = |object: ObjectId| async move {
+            hit(Point::ObjectDelete);
+            (object, self.store.delete(&object.name()).await)
+        };
         let objects: Vec<ObjectId> = dead.iter().map(|one| one.object).collect();
         let mut deletes = Box::pin(stream::iter(objects).map(delete).buffer_unordered(DELETES_AT_A_TIME));
         let mut failed = None;

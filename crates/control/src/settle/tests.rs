@@ -10,8 +10,11 @@ use crate::index::tests::world::block_on;
 use crate::store::{Fault, LocalDirectory, MemoryStore, ObjectName, Rule, Span, When};
 use world::{LATER_MS, World, settle_options};
 
+mod hurry;
 mod lives;
+mod moments;
 mod orphans;
+mod rebuild;
 mod retention;
 mod world;
 
@@ -257,13 +260,15 @@ async fn settle_on(settler: Arc<Settler>, index: Arc<Index>) {
     }
 }
 
-/// Lets one operation that waits at the store go on; none when nothing comes.
+/// Lets one operation that waits at the store go on, and leaves it the time to; none when nothing comes. Who waits is another task.
 async fn step(memory: &MemoryStore) {
+    let moment = Duration::from_millis(1);
     for _ in 0..100 {
         if memory.waiting() > 0 {
-            return memory.step();
+            memory.step();
+            return tokio::time::sleep(moment).await;
         }
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep(moment).await;
     }
 }
 

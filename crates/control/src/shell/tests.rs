@@ -24,7 +24,7 @@ use crate::index::IndexOptions;
 use crate::index::tests::world::Written;
 use crate::settle::SettleOptions;
 use crate::store::{Fault, LocalDirectory, MemoryStore, ObjectName, PutNonce, Rule, Store, StoreError, StoreOp};
-use crate::{LoadError, Opened, Options, Shards};
+use crate::{LoadError, Opened, Options, Shards, Threads};
 
 const SHARDS: u16 = 3;
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -69,7 +69,17 @@ pub(crate) fn options() -> Options {
     let upload = UploadOptions { settle_age: Duration::from_secs(3_600), ..UploadOptions::default() };
     let (index, history) = (IndexOptions::default(), HistoryOptions::of_memory(8 << 20));
     let settle = SettleOptions::default();
-    Options { upload, index, history, settle, confirms_clock: false, cpus: Vec::new(), meter: None }
+    Options {
+        upload,
+        index,
+        history,
+        settle,
+        confirms_clock: false,
+        meter: None,
+        is_billed: false,
+        unapplied_bytes: 64 << 20,
+        rooms: None,
+    }
 }
 
 /// A start of the one star there is.
@@ -133,7 +143,11 @@ fn serve(
 
 impl Star {
     pub(crate) fn start(store: Arc<dyn Store>) -> Result<Self, StartError> {
-        let background = Opened::open(store, None, options())?.join(request())?;
+        Self::start_with(store, options())
+    }
+
+    pub(crate) fn start_with(store: Arc<dyn Store>, options: Options) -> Result<Self, StartError> {
+        let background = Opened::open(&Threads::start(&[])?, store, None, options)?.join(request())?;
         let settled = background.settled().clone();
         let (sender, inbox) = inbox();
         let (reply, replies) = sync_channel(64);
@@ -148,7 +162,7 @@ impl Star {
         }
         let (fence, fenced) = sync_channel(1);
         let shards = Shards { inbox, sinks: shards, owner: Box::new(|_| ShardId::ZERO) };
-        let control = background.start(shards, &[], Box::new(move |why| fence.send(why).unwrap()))?;
+        let control = background.start(shards, Box::new(move |why| fence.send(why).unwrap()))?;
         Ok(Self { control, sender, replies, states, threads, tickets: 0, settled, fenced })
     }
 
@@ -227,7 +241,7 @@ impl Star {
 
     pub(crate) fn stop(self) -> ClusterId {
         let cluster = self.control.cluster();
-        self.control.stop(Vec::new());
+        self.control.stop(Vec::new(), PATIENCE);
         for thread in self.threads {
             thread.join().unwrap();
         }
@@ -341,7 +355,7 @@ fn a_stop_answers_the_verbs_that_wait_and_ends_what_the_store_is_doing() {
         }
     });
     let Star { control, replies, threads, sender, .. } = star;
-    control.stop(Vec::new());
+    control.stop(Vec::new(), PATIENCE);
     releaser.join().unwrap();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     let mut answers: Vec<_> = replies.iter().collect();

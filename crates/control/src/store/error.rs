@@ -209,6 +209,12 @@ impl StoreError {
         )
     }
 
+    /// Whether the store can't be reached or has lost an answer: the same may succeed later, with nothing changed.
+    #[must_use]
+    pub fn is_away(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+
     /// What a client that waits for the operation is told.
     #[must_use]
     pub fn reason(&self) -> Reason {

@@ -5,6 +5,7 @@
 //! directory is synced. So a reader that sees a second link syncs before it answers, and whoever opens the store and finds the
 //! scratch files of a killed process syncs the file system before it clears them.
 
+mod draft;
 mod object;
 mod open;
 mod path;

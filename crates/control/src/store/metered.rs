@@ -1,14 +1,16 @@
 //! How often, how fast and for how much money is the store asked, and what for?
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use failpoints::{Obstacle, Point, at_store};
 
 use super::{
-    ListPage, Object, ObjectMeta, ObjectName, ObjectPrefix, PutNonce, Span, Store, StoreError, StoreFuture, StoreOp,
-    Version,
+    Effect, ListPage, Object, ObjectMeta, ObjectName, ObjectPrefix, PutNonce, Span, Store, StoreError, StoreFuture,
+    StoreOp, Trouble, Version,
 };
 
 // List prices of S3 Standard in us-east-1, in dollars, as of November 2025: https://aws.amazon.com/s3/pricing/
@@ -220,18 +222,66 @@ impl StoreCounts {
     /// What a month costs if it goes on as in the `elapsed` time that was counted, with so many bytes kept.
     #[must_use]
     pub fn dollars_a_month(&self, elapsed: Duration, kept_bytes: u64) -> Dollars {
+        self.calls().dollars_a_month(elapsed, kept_bytes)
+    }
+
+    fn calls(&self) -> Calls {
         let calls = |wanted: &[StoreOp]| -> u64 {
             self.rows.iter().filter(|row| wanted.contains(&row.op)).map(|row| row.calls).sum()
         };
-        let months = if elapsed.is_zero() { 1.0 } else { MONTH.div_duration_f64(elapsed) };
-        // S3 removes by condition after a look at the object.
-        let reads = calls(&[StoreOp::Get, StoreOp::Head, StoreOp::DeleteIfMatch]);
-        let writes = calls(&[StoreOp::PutIfAbsent, StoreOp::PutIfMatch, StoreOp::List]);
+        Calls {
+            writes: calls(&[StoreOp::PutIfAbsent, StoreOp::PutIfMatch, StoreOp::List]),
+            // S3 removes by condition after a look at the object.
+            reads: calls(&[StoreOp::Get, StoreOp::Head, StoreOp::DeleteIfMatch]),
+        }
+    }
+}
+
+/// How long what is asked of a store is remembered for an estimate of its cost.
+const WINDOW: Duration = Duration::from_secs(300);
+/// Between two moments that are remembered.
+const WINDOW_STEP: Duration = Duration::from_secs(5);
+
+/// Calls that cost the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Calls {
+    writes: u64,
+    reads: u64,
+}
+
+impl Calls {
+    fn since(self, before: Self) -> Self {
+        Self { writes: self.writes - before.writes, reads: self.reads - before.reads }
+    }
+
+    fn dollars_a_month(self, elapsed: Duration, kept_bytes: u64) -> Dollars {
+        let months = if elapsed.is_zero() { 0.0 } else { MONTH.div_duration_f64(elapsed) };
         Dollars {
-            writes: writes as f64 * DOLLARS_A_WRITE * months,
-            reads: reads as f64 * DOLLARS_A_READ * months,
+            writes: self.writes as f64 * DOLLARS_A_WRITE * months,
+            reads: self.reads as f64 * DOLLARS_A_READ * months,
             storage: kept_bytes as f64 / 1e9 * DOLLARS_A_GB_MONTH,
         }
+    }
+}
+
+/// What was asked of a store in the last minutes.
+#[derive(Debug, Default)]
+pub(crate) struct CostWindow(VecDeque<(Duration, Calls)>);
+
+impl CostWindow {
+    /// Notes what was counted up to `now`, a time since any moment. What a month costs if it goes on as in the time before, five
+    /// minutes of it at most, and how long that was.
+    pub(crate) fn note(&mut self, now: Duration, counts: &StoreCounts, kept_bytes: u64) -> (Dollars, Duration) {
+        let calls = counts.calls();
+        if self.0.back().is_none_or(|(at, _)| now >= *at + WINDOW_STEP) {
+            self.0.push_back((now, calls));
+        }
+        while self.0.get(1).is_some_and(|(at, _)| *at + WINDOW <= now) {
+            self.0.pop_front();
+        }
+        let (from, before) = self.0.front().copied().unwrap_or((now, calls));
+        let elapsed = now.saturating_sub(from);
+        (calls.since(before).dollars_a_month(elapsed, kept_bytes), elapsed)
     }
 }
 
@@ -261,10 +311,31 @@ impl Metered {
         let cell = self.meter.cell(op, target);
         cell.calls.fetch_add(1, Ordering::Relaxed);
         let began = Instant::now();
-        let answer = answer.await;
+        let answer = match at_store(if op.is_read() { Point::StoreRead } else { Point::StoreWrite }) {
+            None => answer.await,
+            Some(obstacle) => meet(obstacle, (op, target), answer).await,
+        };
         let is_failure = answer.as_ref().is_err_and(|error| !error.is_answer());
         cell.finish(began, answer.as_ref().map_or(0, bytes), is_failure);
         answer
+    }
+}
+
+/// A request that a test holds up, or that does not get there.
+async fn meet<T>(
+    obstacle: Obstacle,
+    (op, target): (StoreOp, &str),
+    answer: StoreFuture<'_, T>,
+) -> Result<T, StoreError> {
+    match obstacle {
+        Obstacle::Slow(by) => {
+            tokio::time::sleep(by).await;
+            answer.await
+        }
+        Obstacle::Down => {
+            let (target, source) = (target.to_owned(), "the store is down".into());
+            Err(StoreError::Unavailable { op, target, effect: Effect::None, source })
+        }
     }
 }
 
@@ -317,6 +388,10 @@ impl Store for Metered {
 
     fn clock_skew_ms(&self) -> Option<i64> {
         self.store.clock_skew_ms()
+    }
+
+    fn trouble(&self) -> Option<Trouble> {
+        self.store.trouble()
     }
 }
 

@@ -22,12 +22,12 @@ use tuning::settings::{S3, S3Checksum, S3Endpoint};
 use super::layout::{TRAILER_BYTES, Trailer};
 use super::{
     CorruptObject, Effect, ListPage, Listed, Object, ObjectMeta, ObjectName, ObjectPrefix, PutNonce, Span, Store,
-    StoreError, StoreFuture, StoreOp, Version,
+    StoreError, StoreFuture, StoreOp, Trouble, Version,
 };
 use connect::Skew;
 pub use failure::S3Failure;
 use failure::Verdict;
-use tries::Tries;
+use tries::{Tries, Troubles};
 
 /// Where the nonce is kept besides the closing bytes, as hexadecimal digits: a read of a part has it without a second request.
 const NONCE_KEY: &str = "nova-nonce";
@@ -48,6 +48,7 @@ struct Bucket {
     s3: S3,
     client: OnceCell<Client>,
     skew: Skew,
+    troubles: Troubles,
 }
 
 /// One operation, as errors name it.
@@ -114,8 +115,8 @@ impl S3Store {
     pub fn new(bucket: &str, prefix: &str, s3: &S3) -> Self {
         let prefix = prefix.trim_matches('/');
         let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
-        let (client, skew) = (OnceCell::new(), Skew::new());
-        Self(Arc::new(Bucket { name: bucket.to_owned(), prefix, s3: s3.clone(), client, skew }))
+        let (client, skew, troubles) = (OnceCell::new(), Skew::new(), Troubles::default());
+        Self(Arc::new(Bucket { name: bucket.to_owned(), prefix, s3: s3.clone(), client, skew, troubles }))
     }
 
     fn call(&self, op: StoreOp, name: &str) -> Call {
@@ -123,7 +124,7 @@ impl S3Store {
     }
 
     fn tries(&self) -> Tries {
-        Tries::new(self.0.s3.attempt_timeout_ms.duration())
+        Tries::new(self.0.s3.attempt_timeout_ms.duration(), &self.0.troubles)
     }
 
     fn timeout_for(&self, bytes: u64) -> Duration {
@@ -140,10 +141,9 @@ impl S3Store {
             op: call.op,
             target: self.target(call),
             answer: Box::new(failure),
-            remedy:
-                "give credentials by AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, a web identity or the \
-                     instance's role"
-                    .to_owned(),
+            remedy: "they were looked for in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, a web identity, the container \
+                     and the instance's role: give them by one of these"
+                .to_owned(),
         })
     }
 
@@ -157,7 +157,9 @@ impl S3Store {
         attempt: impl Fn() -> F,
     ) -> Result<T, Ended> {
         loop {
-            let failure = match attempt().await {
+            let ended = attempt().await;
+            tries.on_end(ended.as_ref().err());
+            let failure = match ended {
                 Ok(done) => return Ok(done),
                 Err(failure) => failure,
             };
@@ -522,6 +524,10 @@ impl Store for S3Store {
 
     fn clock_skew_ms(&self) -> Option<i64> {
         self.0.skew.ms()
+    }
+
+    fn trouble(&self) -> Option<Trouble> {
+        self.0.troubles.now()
     }
 }
 

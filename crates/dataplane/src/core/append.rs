@@ -14,9 +14,10 @@ use wire::message::AppendOnce;
 use wire::names::FencingToken;
 use wire::reason::Reason;
 use wire::refusal::Refusal;
+use wire::terms::Terms;
 
 use super::commit::{Answering, Applying, Tail, To};
-use super::judge::{judge_stamps, judge_token};
+use super::judge::{judge_installed, judge_stamps, judge_token};
 use super::lane::{Lane, STANDARD_LOG, Shut, StandardLane};
 use super::live::Live;
 use super::ring::Ring;
@@ -24,6 +25,7 @@ use super::row::{CommittedBatch, Row};
 use super::session::Phase;
 use super::shard::Shard;
 use super::world::{ConnId, Flow, World};
+use crate::planted::{Planted, is_planted};
 
 /// What a refusal for want of log room tells a client to wait, in milliseconds.
 pub(super) const FULL_RETRY_AFTER_MS: u64 = 1_000;
@@ -36,8 +38,8 @@ pub(crate) struct Incoming<'a> {
     pub(crate) numbered: Numbered,
     /// The expected sequence number.
     pub(crate) match_seq_num: Option<SeqNum>,
-    /// What applies with it.
-    pub(crate) effect: Option<&'a Effect>,
+    /// On which terms.
+    pub(crate) terms: &'a Terms,
     /// The token presented by a one-shot; a session's was judged when it opened.
     pub(crate) presented: &'a FencingToken,
     /// The batch.
@@ -65,11 +67,14 @@ impl Shard {
             return Flow::Blocked;
         }
         self.now = world.now();
-        let Ok(head) = AppendHead::decode(head) else {
-            if let Some(out) = world.out(conn) {
-                out.refuse(0, Refusal::invalid("the head of an append doesn't validate"));
+        let (head, terms) = match AppendHead::decode_on_terms(head) {
+            Ok(decoded) => decoded,
+            Err(refusal) => {
+                if let Some(out) = world.out(conn) {
+                    out.refuse(0, refusal);
+                }
+                return Flow::Done;
             }
-            return Flow::Done;
         };
         let window = self.config.append_window;
         let Some((session, state)) = self.sessions.held_by(conn, head.session) else {
@@ -82,6 +87,8 @@ impl Shard {
         };
         let to = To::Session { session, no: head.no };
         let verdict = if let Phase::Ended(refusal) = &state.phase {
+            Err(refusal.clone())
+        } else if let Some(refusal) = state.broken_chain(&terms) {
             Err(refusal.clone())
         } else if state.in_flight >= window {
             let message = format!("the session has {window} batches in flight, which is its window");
@@ -103,7 +110,7 @@ impl Shard {
             to,
             numbered: Numbered { producer, no: head.no, one_shot: false },
             match_seq_num: head.match_seq_num,
-            effect: None,
+            terms: &terms,
             presented: &FencingToken::default(),
             batch,
             session_epoch,
@@ -136,7 +143,7 @@ impl Shard {
             to,
             numbered,
             match_seq_num: once.match_seq_num,
-            effect: once.effect.as_ref(),
+            terms: &once.terms,
             presented: &once.fencing_token,
             batch,
             session_epoch: 0,
@@ -177,6 +184,7 @@ impl Shard {
                     Some(live) => (live.config.class, (live.lane, live.last_lsn.min(answer.lsn))),
                     None => (state.config.class, (Lane::Express, Lsn::ZERO)),
                 };
+                let after = if is_planted(Planted::ResendAckedTooSoon) { (after.0, Lsn::ZERO) } else { after };
                 self.answer_at(after, row, (incoming.to, Answering::Ack(ack, class)), world);
                 self.close_acks(world);
                 Flow::Done
@@ -200,6 +208,7 @@ impl Shard {
         if held_before {
             return Judgement::Hold(None);
         }
+        let committed = row.tail.seq_num;
         let live = live_of(row);
         if let Some(wait) = live.held_for_move(now) {
             return Judgement::Hold(wait);
@@ -209,13 +218,18 @@ impl Shard {
         {
             return Judgement::Refuse(refusal, Tail::Without);
         }
+        if let Some(installed) = &incoming.terms.installed
+            && let Err(refusal) = judge_installed(live, installed)
+        {
+            return Judgement::Refuse(refusal, Tail::Without);
+        }
         if let Some(expected) = incoming.match_seq_num
-            && expected != live.next
+            && expected != if is_planted(Planted::MatchOnCommitted) { committed } else { live.next }
         {
             let message = format!("the batch expects sequence number {expected}, the next one is {}", live.next);
             return Judgement::Refuse(Refusal::new(Reason::SequenceMismatch, message), Tail::With);
         }
-        if let Err(refusal) = judge_stamps(&live.config, &incoming.batch) {
+        if let Err(refusal) = judge_stamps(&live.config, &incoming.batch, incoming.terms) {
             return Judgement::Refuse(refusal, Tail::Without);
         }
         if live.has_gathered_enough(incoming.batch.content_bytes(), incoming.batch.records()) {
@@ -255,7 +269,8 @@ impl Shard {
     /// Has a batch enter its lane, assigns what it gets, and queues its answer.
     pub(super) fn admit(&mut self, (at, lane): (u32, Lane), incoming: &Incoming<'_>, world: &mut impl World) -> Flow {
         let batch = &incoming.batch;
-        let effect_bytes = incoming.effect.map_or(0, |effect| effect.to_bytes().len());
+        let effect = incoming.terms.effect.as_ref();
+        let effect_bytes = effect.map_or(0, |effect| effect.to_bytes().len());
         let entry_bytes = entry::batch_entry_bytes(batch.bytes().len()) + effect_bytes;
         if let Some(flow) = self.shut_out((at, lane), incoming, entry_bytes, world) {
             return flow;
@@ -295,10 +310,8 @@ impl Shard {
         live.in_flight_bytes += u64::from(batch.content_bytes());
         live.in_flight_records += u64::from(batch.records());
         live.allowance.take(batch.content_bytes());
-        match incoming.effect {
-            None => {}
-            Some(Effect::InstallToken(token)) => live.token = token.clone(),
-            Some(Effect::Trim(to)) => live.trim_point = live.trim_point.max(*to).min(live.next),
+        if let Some(effect) = effect {
+            live.take_effect(effect);
         }
         if is_remembered(incoming.numbered) {
             let answer = Answer {
@@ -315,12 +328,12 @@ impl Shard {
         let ack = Ack { no, start, records: u32::from(batch.records()), last_ms: end.timestamp_ms };
         let applying = Applying::Batch(
             CommittedBatch { start, end, content_bytes: batch.content_bytes(), log, pos },
-            incoming.effect.map(|effect| Box::new(effect.clone())),
+            effect.map(|effect| Box::new(effect.clone())),
         );
         let class = Class::from(lane);
         self.queue((lane, lsn), at, applying, Some((incoming.to, Answering::Ack(ack, class))));
         self.counts.on_admitted(batch);
-        if let Some(Effect::InstallToken(token)) = incoming.effect {
+        if let Some(token) = effect.and_then(Effect::token) {
             self.supersede(at, token, world);
         }
         Flow::Done
@@ -349,6 +362,13 @@ pub(super) fn no_room(full: &NoRoom) -> Refusal {
     Refusal::new(Reason::ResourceExhausted, message).with_retry_after_ms(FULL_RETRY_AFTER_MS)
 }
 
+/// The refusal of a store whose disk is full.
+#[cold]
+pub(super) fn store_is_full(full: &NoRoom) -> Refusal {
+    let message = format!("the standard store takes no more records: {full}");
+    Refusal::new(Reason::ResourceExhausted, message).with_retry_after_ms(FULL_RETRY_AFTER_MS)
+}
+
 fn judge_resend(row: &Row, incoming: &Incoming<'_>) -> Option<Judgement> {
     if !is_remembered(incoming.numbered) {
         return None;
@@ -362,7 +382,11 @@ fn judge_resend(row: &Row, incoming: &Incoming<'_>) -> Option<Judgement> {
             Some(Judgement::Refuse(Refusal::invalid(message), Tail::Without))
         }
         // Its match tells: had it been stored, the next number would be past it.
-        Seen::Forgotten if incoming.match_seq_num.is_some() => None,
+        Seen::Refused | Seen::Forgotten if incoming.match_seq_num.is_some() => None,
+        Seen::Refused => {
+            let message = format!("batch number {no} was refused, and later ones are stored: it would come after them");
+            Some(Judgement::Refuse(Refusal::new(Reason::FailedPrecondition, message), Tail::With))
+        }
         Seen::Forgotten => {
             let message = format!("batch number {no} is older than what is remembered: it may or may not be stored");
             Some(Judgement::Refuse(Refusal::new(Reason::Internal, message), Tail::With))
@@ -378,7 +402,7 @@ fn append_express(
     incoming: &Incoming<'_>,
 ) -> (Lsn, EntryPos) {
     let batch = incoming.batch.bytes();
-    if let Some(effect) = incoming.effect {
+    if let Some(effect) = &incoming.terms.effect {
         return append_bytes(world, ring, &entry::encode_batch_with(head, batch, effect));
     }
     let entry_bytes = entry::batch_entry_bytes(batch.len());
@@ -398,7 +422,7 @@ fn append_standard(
     let Place { slot, stream_id, .. } = head.place;
     let bytes = u32::try_from(entry_bytes).unwrap_or_else(|_| unreachable!("an entry is far below 4 GiB"));
     let item = ParcelItem { slot, stream_id, bytes, content_bytes: batch.content_bytes(), first_ms };
-    standard.append(item, |out| match incoming.effect {
+    standard.append(item, |out| match &incoming.terms.effect {
         None => entry::encode_batch(head, batch.bytes(), out),
         Some(effect) => out.copy_from_slice(&entry::encode_batch_with(head, batch.bytes(), effect)),
     })

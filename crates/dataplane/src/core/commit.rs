@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use failpoints::Point;
 use smallvec::SmallVec;
 use wire::config::{Class, StreamConfig};
 use wire::entry::Effect;
@@ -22,6 +23,7 @@ use super::session::{self, Phase};
 use super::shard::Shard;
 use super::streams::apply_effect;
 use super::world::{ConnId, World};
+use crate::planted::{Planted, is_planted};
 
 /// Who is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,7 +130,14 @@ impl Shard {
             if queue.front().is_none_or(|pending| pending.lsn > lsn) {
                 break;
             }
+            if is_planted(Planted::OutOfOrder) {
+                let due = queue.iter().take_while(|pending| pending.lsn <= lsn).count();
+                queue.swap(0, due - 1);
+            }
             let Some(Pending { row, applying, answer, .. }) = queue.pop_front() else { break };
+            if matches!(applying, Some(Applying::Reconfigure(_))) {
+                world.reach(Point::MoveReopen);
+            }
             match applying {
                 Some(applying) => self.apply(row, applying),
                 None => self.waited(row),
@@ -144,7 +153,7 @@ impl Shard {
     }
 
     /// An answer that a row waited for is due.
-    fn waited(&mut self, at: u32) {
+    pub(super) fn waited(&mut self, at: u32) {
         if let Some(live) = self.streams.row_mut(at).and_then(|row| row.live.as_mut()) {
             live.waiting -= 1;
         }
@@ -351,8 +360,23 @@ impl Shard {
         }
     }
 
+    /// Notes that a batch is refused, so that those chained to it are as well.
+    pub(super) fn note_refused(&mut self, to: To, refusal: &Refusal) {
+        if let To::Session { session, .. } = to
+            && let Some(state) = self.sessions.get_mut(session)
+        {
+            state.refused.get_or_insert_with(|| Box::new(refusal.clone()));
+        }
+    }
+
     /// Answers at once when nothing the stream has assigned is in flight, else when it is durable.
     pub(crate) fn answer_after(&mut self, row: u32, to: To, answering: Answering, world: &mut impl World) {
+        if let Answering::Refuse(refusal, _) = &answering {
+            self.note_refused(to, refusal);
+        }
+        if is_planted(Planted::RefusedTooSoon) && matches!(answering, Answering::Refuse(..)) {
+            return self.answer(row, to, answering, world);
+        }
         let live = self.streams.row(row).and_then(|row| row.live.as_ref());
         let after = live.map_or((Lane::Express, Lsn::ZERO), |live| (live.lane, live.last_lsn));
         self.answer_at(after, row, (to, answering), world);
@@ -367,19 +391,28 @@ impl Shard {
         world: &mut impl World,
     ) {
         let durable = self.durable(lane, world);
-        let queue = match lane {
-            Lane::Express => &mut self.pending,
-            Lane::Standard => &mut self.standard.pending,
-        };
-        if lsn <= durable && queue.front().is_none_or(|front| front.lsn > lsn) {
+        let is_first = self.pending_of(lane).front().is_none_or(|front| front.lsn > lsn);
+        if lsn <= durable && is_first {
             self.answer(row, answer.0, answer.1, world);
             return;
         }
+        if lane == Lane::Standard && self.has_given_up() && !self.waits_on(row, &answer.1) {
+            self.answer_without(row, answer.0, answer.1, world);
+            return;
+        }
+        let queue = self.pending_of(lane);
         // The queue is in the order of the lane, so a later place only waits longer.
         let lsn = queue.back().map_or(lsn, |back| back.lsn.max(lsn));
         queue.push_back(Pending { lsn, row, applying: None, answer: Some(answer) });
         if let Some(row) = self.streams.row_mut(row) {
             live_of(row).waiting += 1;
+        }
+    }
+
+    fn pending_of(&mut self, lane: Lane) -> &mut PendingQueue {
+        match lane {
+            Lane::Express => &mut self.pending,
+            Lane::Standard => &mut self.standard.pending,
         }
     }
 
@@ -392,10 +425,7 @@ impl Shard {
         applying: Applying,
         answer: Option<(To, Answering)>,
     ) {
-        let queue = match lane {
-            Lane::Express => &mut self.pending,
-            Lane::Standard => &mut self.standard.pending,
-        };
+        let queue = self.pending_of(lane);
         debug_assert!(queue.back().is_none_or(|back| back.lsn <= lsn), "in the order of the lane");
         queue.push_back(Pending { lsn, row, applying: Some(applying), answer });
     }

@@ -43,7 +43,7 @@ impl Shard {
             to: incoming.to,
             numbered: incoming.numbered,
             match_seq_num: incoming.match_seq_num,
-            effect: incoming.effect.cloned(),
+            terms: incoming.terms.clone(),
             presented: incoming.presented.clone(),
             batch: bytes.to_vec(),
             batch_crc: incoming.batch.crc(),
@@ -77,12 +77,12 @@ impl Shard {
                 to: held.to,
                 numbered: held.numbered,
                 match_seq_num: held.match_seq_num,
-                effect: held.effect.as_ref(),
+                terms: &held.terms,
                 presented: &held.presented,
                 batch,
                 session_epoch,
             };
-            let wait = match self.judge(at, &incoming, false) {
+            let wait = match self.judge_held(at, &incoming) {
                 Judgement::Hold(wait) => wait,
                 Judgement::Admit(lane) if self.admit((at, lane), &incoming, world) == Flow::Done => continue,
                 Judgement::Admit(_) => Some(HELD_RETRY),
@@ -104,6 +104,15 @@ impl Shard {
             }
             return;
         }
+    }
+
+    fn judge_held(&mut self, at: u32, incoming: &Incoming<'_>) -> Judgement {
+        if let To::Session { session, .. } = incoming.to
+            && let Some(refusal) = self.sessions.get(session).and_then(|state| state.broken_chain(incoming.terms))
+        {
+            return Judgement::Refuse(refusal.clone(), Tail::Without);
+        }
+        self.judge(at, incoming, false)
     }
 
     /// Refuses the one-shots that have waited as long as they may.

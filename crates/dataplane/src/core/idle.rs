@@ -1,24 +1,59 @@
 //! Which streams leave memory: those that nobody uses, that the index has, when there are more than there may be.
+//!
+//! With half as many more than there may be, new ones wait until others have left.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use wire::ids::StreamId;
+use wire::reason::Reason;
+use wire::refusal::Refusal;
 
+use super::outage::STALLED_RETRY_AFTER_MS;
 use super::shard::Shard;
+use crate::planted::{Planted, is_planted};
 
 /// How long a stream stays that nobody uses.
 const IDLE_SECONDS: u32 = 10;
+/// How long it does once there are a quarter more than there may be.
+const IDLE_SECONDS_MIN: u32 = 1;
 /// Rows that are looked at in one turn.
-const LOOKED_AT_MAX: usize = 4_096;
-/// How soon the shard looks again when it has too many.
+const LOOKED_AT_MAX: usize = 1_024;
+/// How soon the shard looks again when it has too many, and most that it looked at are out of the queue.
+const LOOK_ON_AFTER: Duration = Duration::from_millis(4);
+/// How soon it does when most of them stayed.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long those who want to make a stream wait until one leaves.
+const AWAITED_MAX: Duration = Duration::from_secs(10);
+
+/// A row that nobody uses.
+#[derive(Debug)]
+struct Resting {
+    row: u32,
+    stream_id: StreamId,
+    /// Since when, in seconds since the process started.
+    since_s: u32,
+}
 
 /// Rows that nobody uses, about in the order in which they were used last.
 #[derive(Debug, Default)]
 pub(crate) struct Idle {
-    queue: VecDeque<(u32, StreamId)>,
+    queue: VecDeque<Resting>,
     due: Duration,
+    /// Since when somebody waits for room to make a stream and none has left.
+    awaited_since: Option<Duration>,
+}
+
+/// What becomes of a row that nobody uses.
+enum Fate {
+    /// It leaves.
+    Leaves,
+    /// It is used after all, or gone.
+    IsUsed,
+    /// It goes to the end of the queue.
+    StaysBehind,
+    /// It stays, and so do those behind it.
+    Stays,
 }
 
 impl Shard {
@@ -29,19 +64,32 @@ impl Shard {
     /// Notes that nobody uses a row any more.
     #[inline]
     pub(super) fn rest(&mut self, at: u32) {
-        let seconds = self.seconds();
+        let since_s = self.seconds();
         let Some(row) = self.streams.row_mut(at) else { return };
-        row.used_at_s = seconds;
+        row.used_at_s = since_s;
         if !std::mem::replace(&mut row.is_resting, true) {
-            self.idle.queue.push_back((at, row.stream_id));
+            self.idle.queue.push_back(Resting { row: at, stream_id: row.stream_id, since_s });
+            self.drop_stale();
         }
+    }
+
+    /// Drops what the queue has of rows that are gone or in use, once that is more than half of it.
+    fn drop_stale(&mut self) {
+        if self.idle.queue.len() <= 2 * self.streams.len() + LOOKED_AT_MAX {
+            return;
+        }
+        let streams = &self.streams;
+        let rests = |resting: &Resting| {
+            streams.row(resting.row).is_some_and(|row| row.stream_id == resting.stream_id && row.is_resting)
+        };
+        self.idle.queue.retain(rests);
     }
 
     /// Notes that nobody uses any of the rows that recovery found.
     pub(super) fn rest_all(&mut self) {
         for (at, row) in self.streams.rows_mut() {
             row.is_resting = true;
-            self.idle.queue.push_back((at, row.stream_id));
+            self.idle.queue.push_back(Resting { row: at, stream_id: row.stream_id, since_s: row.used_at_s });
         }
     }
 
@@ -50,30 +98,93 @@ impl Shard {
         (self.streams.len() > self.config.rows_max && !self.idle.queue.is_empty()).then_some(self.idle.due)
     }
 
+    /// Whether there are more rows than there may be by one part in `parts` of those.
+    fn has_more_by(&self, parts: usize) -> bool {
+        let rows_max = self.config.rows_max.max(LOOKED_AT_MAX);
+        self.streams.len() > rows_max.saturating_add(rows_max / parts)
+    }
+
+    /// Whether a stream may be made now; if not, who asked is offered again once others have left.
+    ///
+    /// # Errors
+    /// `resource_exhausted` when none can leave: the store takes nothing, or all of them are in use, or none has left for a while.
+    pub(super) fn has_room_for_rows(&mut self) -> Result<bool, Refusal> {
+        if !self.has_more_by(2) {
+            return Ok(true);
+        }
+        let in_flight = self.pending.len() + self.standard.pending.len();
+        let why = match (self.is_stalled(), self.idle.queue.is_empty() && in_flight == 0) {
+            (true, _) => "that the standard store doesn't have yet",
+            (false, true) => "that are in use",
+            (false, false) if self.now.mono < *self.idle.awaited_since.get_or_insert(self.now.mono) + AWAITED_MAX => {
+                return Ok(false);
+            }
+            (false, false) => "that are in use, or that the standard store doesn't have yet",
+        };
+        let message = format!("the shard has {} streams in memory {why}", self.streams.len());
+        Err(Refusal::new(Reason::ResourceExhausted, message).with_retry_after_ms(STALLED_RETRY_AFTER_MS))
+    }
+
     /// Forgets rows that nobody uses, as long as there are more than there may be.
     pub(super) fn evict(&mut self) {
         if self.eviction_due().is_none_or(|due| due > self.now.mono) {
             return;
         }
-        self.idle.due = self.now.mono + LOOK_EVERY;
         let read: HashSet<u32> = self.readers.jobs.iter().map(|(_, job)| job.row).collect();
-        for _ in 0..self.idle.queue.len().min(LOOKED_AT_MAX) {
-            if self.streams.len() <= self.config.rows_max {
-                return;
+        let (mut looked_at, mut gone, mut left) = (0, 0, 0);
+        while looked_at < LOOKED_AT_MAX && self.streams.len() > self.config.rows_max {
+            let Some(resting) = self.idle.queue.pop_front() else { break };
+            looked_at += 1;
+            match self.fate(&resting, &read) {
+                Fate::Leaves => {
+                    self.leave(resting.row);
+                    (gone, left) = (gone + 1, left + 1);
+                }
+                Fate::IsUsed => gone += 1,
+                Fate::StaysBehind => {
+                    let since_s = self.streams.row(resting.row).map_or(resting.since_s, |row| row.used_at_s);
+                    self.idle.queue.push_back(Resting { since_s, ..resting });
+                }
+                Fate::Stays => {
+                    self.idle.queue.push_front(resting);
+                    break;
+                }
             }
-            let Some((at, stream_id)) = self.idle.queue.pop_front() else { return };
-            if self.streams.row(at).is_none_or(|row| row.stream_id != stream_id) {
-                continue;
-            }
-            if self.live(at).is_some() {
-                self.rouse(at);
-            } else if read.contains(&at) || !self.may_go(at) {
-                self.idle.queue.push_back((at, stream_id));
-            } else {
-                self.names.note_evicted(self.streams.bucket_of(at));
-                self.streams.unname(at);
-                self.streams.remove(at);
-            }
+        }
+        self.idle.due = self.now.mono + if 2 * gone > LOOKED_AT_MAX { LOOK_ON_AFTER } else { LOOK_EVERY };
+        if left > 0 && self.idle.awaited_since.take().is_some() {
+            self.names.note_room();
+        }
+    }
+
+    fn leave(&mut self, at: u32) {
+        let bucket = self.streams.bucket_of(at);
+        if let Some(row) = self.streams.row(at) {
+            self.names.note_left(bucket, &row.key);
+        }
+        self.streams.unname(at);
+        self.streams.remove(at);
+    }
+
+    fn fate(&mut self, resting: &Resting, read: &HashSet<u32>) -> Fate {
+        let Resting { row: at, stream_id, since_s } = *resting;
+        let idle_s = if self.has_more_by(4) { IDLE_SECONDS_MIN } else { IDLE_SECONDS };
+        let Some(row) = self.streams.row(at).filter(|row| row.stream_id == stream_id) else { return Fate::IsUsed };
+        if row.live.is_some() {
+            self.rouse(at);
+            return Fate::IsUsed;
+        }
+        let is_buried = self.streams.tombstones.get(row.bucket, &row.key).is_some();
+        if row.used_at_s > since_s || is_buried || read.contains(&at) {
+            return Fate::StaysBehind;
+        }
+        // What is behind it rests for less long.
+        let has_rested = self.seconds() >= row.used_at_s.saturating_add(idle_s);
+        let is_applied = self.is_applied(row) || is_planted(Planted::EvictedUnsettled);
+        match (has_rested, is_applied) {
+            (true, true) => Fate::Leaves,
+            (true, false) => Fate::StaysBehind,
+            (false, _) => Fate::Stays,
         }
     }
 
@@ -82,12 +193,5 @@ impl Shard {
         if let Some(row) = self.streams.row_mut(at) {
             row.is_resting = false;
         }
-    }
-
-    /// Whether the index tells all of a row, and has told it long enough.
-    fn may_go(&self, at: u32) -> bool {
-        let Some(row) = self.streams.row(at) else { return false };
-        let has_rested = self.seconds() >= row.used_at_s.saturating_add(IDLE_SECONDS);
-        has_rested && self.is_applied(row) && self.streams.tombstones.get(row.bucket, &row.key).is_none()
     }
 }

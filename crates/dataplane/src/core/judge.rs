@@ -5,6 +5,7 @@ use wire::config::{ProducerPolicy, StreamConfig, TimestampingMode};
 use wire::names::FencingToken;
 use wire::reason::Reason;
 use wire::refusal::Refusal;
+use wire::terms::Terms;
 
 use super::live::Live;
 
@@ -40,6 +41,19 @@ pub(super) fn judge_token(
     Ok(())
 }
 
+/// Judges the token that a batch says is installed.
+pub(super) fn judge_installed(live: &Live, installed: &FencingToken) -> Result<(), Refusal> {
+    if live.token == *installed {
+        return Ok(());
+    }
+    let message = match (installed.is_empty(), live.token.is_empty()) {
+        (true, _) => "the batch expects that no token is installed, and one is".to_owned(),
+        (false, true) => format!("the batch expects token '{installed}', and none is installed"),
+        (false, false) => format!("the batch expects token '{installed}', another one is installed"),
+    };
+    Err(Refusal::new(Reason::FencedOut, message).with_fencing_token(live.token.clone()))
+}
+
 /// The refusal of a second writer.
 pub(super) fn writer_held() -> Refusal {
     let message = "another writer session holds the stream; fence it with a token to take it over";
@@ -47,7 +61,7 @@ pub(super) fn writer_held() -> Refusal {
 }
 
 /// Judges whether a batch has the stamps that the stream's mode asks for.
-pub(super) fn judge_stamps(config: &StreamConfig, batch: &VerifiedBatch<'_>) -> Result<(), Refusal> {
+pub(super) fn judge_stamps(config: &StreamConfig, batch: &VerifiedBatch<'_>, terms: &Terms) -> Result<(), Refusal> {
     match config.timestamping.mode {
         TimestampingMode::ClientPrefer => Ok(()),
         TimestampingMode::ClientRequire => match (0..batch.records()).find(|at| batch.stamp(*at).is_none()) {
@@ -56,7 +70,7 @@ pub(super) fn judge_stamps(config: &StreamConfig, batch: &VerifiedBatch<'_>) -> 
                 Err(Refusal::invalid(format!("record {at} has no timestamp, and the stream's mode is client-require")))
             }
         },
-        TimestampingMode::Arrival if batch.has_no_stamps() => Ok(()),
+        TimestampingMode::Arrival if terms.ignores_stamps || batch.has_no_stamps() => Ok(()),
         TimestampingMode::Arrival => match (0..batch.records()).find(|at| batch.stamp(*at).is_some()) {
             None => Ok(()),
             Some(at) => Err(Refusal::invalid(format!("record {at} has a timestamp, and the stream's mode is arrival"))),

@@ -5,7 +5,6 @@
 //! has room for all of them, so that a reader finds a record here or, from then on, in the store.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use express_log::{EntryPos, NoRoom, RoomClass};
 use wire::config::Class;
@@ -16,8 +15,9 @@ use wire::log_frame::ENTRY_PREFIX_BYTES;
 use wire::reason::Reason;
 use wire::refusal::Refusal;
 
-use super::append::no_room;
+use super::append::{no_room, store_is_full};
 use super::commit::PendingQueue;
+use super::outage::{STALLED_RETRY_AFTER_MS, Stalled};
 use super::ring::Ring;
 use super::shard::{PENDING_MAX, Shard};
 use super::world::World;
@@ -29,8 +29,6 @@ pub(crate) const STANDARD_LOG: u16 = u16::MAX;
 const LONGEST_BYTES: usize = ENTRY_PREFIX_BYTES + ENTRY_BYTES_MAX;
 /// Bytes of a Standard lane that the index doesn't have yet, at most.
 const UNAPPLIED_BYTES_MAX: usize = 32 << 20;
-/// What a refusal for want of the standard store tells a client to wait, in milliseconds.
-const STALLED_RETRY_AFTER_MS: u64 = 1_000;
 
 /// A way for entries to become durable. A stream has entries in flight in one of them only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -112,7 +110,7 @@ pub(crate) struct StandardLane {
     /// Their bytes, as long as readers may want them from here.
     pub(super) ring: Ring,
     /// Why the store takes none now.
-    stalled: Option<Arc<str>>,
+    pub(super) stalled: Option<Stalled>,
     assigned: Lsn,
     durable: Lsn,
     applied: Lsn,
@@ -169,9 +167,7 @@ impl StandardLane {
 
     /// The refusal while the store takes nothing.
     pub(super) fn stalled(&self) -> Option<Refusal> {
-        let why = self.stalled.as_ref()?;
-        let message = format!("the standard store takes no chunks now: {why}");
-        Some(Refusal::new(Reason::Unavailable, message).with_retry_after_ms(STALLED_RETRY_AFTER_MS))
+        self.stalled.as_ref().map(Stalled::refusal)
     }
 
     /// Whether an entry may enter.
@@ -265,13 +261,17 @@ impl Shard {
         class: RoomClass,
         world: &impl World,
     ) -> Result<(), Shut> {
+        // What enters a head log is settled in the store too, and must not take what is left free there.
+        if class == RoomClass::Data {
+            world.store_room().map_err(|full| Shut::Refused(store_is_full(&full)))?;
+        }
         match lane {
             Lane::Express if class == RoomClass::Data && self.backlog.is_some() => {
                 Err(Shut::Refused(self.backlogged()))
             }
             Lane::Express => world.room(entry_bytes, class).map_err(|full| match full {
                 NoRoom::Busy => Shut::Busy,
-                NoRoom::Full { .. } | NoRoom::Closed => Shut::Refused(no_room(&full)),
+                NoRoom::Full { .. } | NoRoom::Disk { .. } | NoRoom::Closed => Shut::Refused(no_room(&full)),
             }),
             Lane::Standard => self.standard.room(entry_bytes),
         }
@@ -296,10 +296,5 @@ impl Shard {
     pub(super) fn on_applied(&mut self, lsn: Lsn) {
         self.standard.on_applied(lsn);
         self.forget_tombstones();
-    }
-
-    /// Whether the store takes chunks has changed.
-    pub(super) fn on_stall(&mut self, why: Option<Arc<str>>) {
-        self.standard.stalled = why;
     }
 }

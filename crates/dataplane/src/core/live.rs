@@ -9,6 +9,7 @@ use wire::config::StreamConfig;
 use wire::entry::{Effect, Numbered};
 use wire::ids::{Lsn, Rev, SeqNum};
 use wire::names::FencingToken;
+use wire::terms::Terms;
 
 use super::commit::To;
 use super::lane::Lane;
@@ -82,8 +83,8 @@ pub(crate) struct Held {
     pub(crate) numbered: Numbered,
     /// The expected sequence number.
     pub(crate) match_seq_num: Option<SeqNum>,
-    /// What applies with it.
-    pub(crate) effect: Option<Effect>,
+    /// On which terms.
+    pub(crate) terms: Terms,
     /// The token presented.
     pub(crate) presented: FencingToken,
     /// The encoded batch.
@@ -123,6 +124,16 @@ impl Live {
     /// The stamp below which the next record's may not fall: nothing stands before the first.
     pub(crate) fn previous_ms(&self) -> i64 {
         if self.next == SeqNum::ZERO { i64::MIN } else { self.last_ms }
+    }
+
+    /// Takes in what applies with a batch that was just assigned.
+    pub(crate) fn take_effect(&mut self, effect: &Effect) {
+        if let Some(token) = effect.token() {
+            self.token = token.clone();
+        }
+        if let Some(to) = effect.trim() {
+            self.trim_point = self.trim_point.max(to).min(self.next);
+        }
     }
 
     /// Whether nobody would miss it.

@@ -1,7 +1,7 @@
 //! Which stream is at a name: one in memory, one that the index knows, or none?
 //!
 //! A name that is not in memory is looked up in the index once, however many ask; until the answer is there, whoever asks
-//! is blocked. The names of a bucket that was made in this run need no look-up until a stream of it has left memory.
+//! is blocked. A bucket of which the index knew no stream when the run began needs look-ups only of names that have left memory since.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -19,6 +19,7 @@ use wire::stream_row::StreamRow;
 
 use super::commit::Applying;
 use super::lane::{Entered, Lane};
+use super::left::LeftNames;
 use super::shard::Shard;
 use super::verbs::Entering;
 use super::world::{Flow, World};
@@ -29,7 +30,7 @@ const LOADS_MAX: usize = 1_024;
 const ABSENT_MAX: usize = 1 << 14;
 /// How long the refusal of a look-up waits for who asked.
 const FAILED_KEPT: Duration = Duration::from_secs(1);
-/// Records that may be lost of a stream whose head log is: as many sequence numbers are given up.
+/// Records of a stream that one lost head log may hold beyond what the store has of it.
 pub(super) const LOST_RECORDS_MAX: u64 = 1 << 32;
 
 type Name = (BucketId, Key);
@@ -43,24 +44,39 @@ enum Load {
 }
 
 /// What is known of names that are not in memory.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Names {
     absent: HashSet<Name>,
     loads: HashMap<Name, Load>,
     tickets: HashMap<u64, Name>,
     last_ticket: u64,
-    /// Buckets of which a stream has left memory.
-    evicted: HashSet<BucketId>,
-    /// A look-up was answered since somebody asked.
+    /// Those that have left memory.
+    left: LeftNames,
+    /// A look-up was answered since somebody asked, or there is room for rows again.
     has_loaded: bool,
 }
 
 impl Names {
-    /// A stream of this bucket leaves memory.
-    pub(super) fn note_evicted(&mut self, bucket: BucketId) {
-        if !self.evicted.contains(&bucket) {
-            self.evicted.insert(bucket);
+    /// Nothing yet; so many names that have left memory can be told from others.
+    pub(super) fn new(left_max: usize) -> Self {
+        Self {
+            absent: HashSet::new(),
+            loads: HashMap::new(),
+            tickets: HashMap::new(),
+            last_ticket: 0,
+            left: LeftNames::new(left_max),
+            has_loaded: false,
         }
+    }
+
+    /// A stream leaves memory.
+    pub(super) fn note_left(&mut self, bucket: BucketId, key: &str) {
+        self.left.note(bucket, key);
+    }
+
+    /// There is room for rows again.
+    pub(super) fn note_room(&mut self) {
+        self.has_loaded = true;
     }
 
     fn note_absent(&mut self, name: Name) {
@@ -87,7 +103,8 @@ fn no_stream(address: &Address) -> Refusal {
 }
 
 impl Shard {
-    /// Whether look-ups were answered since this was last asked: who was blocked may be offered again at once.
+    /// Whether look-ups were answered since this was last asked, or there is room for rows again: who was blocked may be offered again at
+    /// once.
     pub(crate) fn take_loads_done(&mut self) -> bool {
         std::mem::take(&mut self.names.has_loaded)
     }
@@ -128,7 +145,7 @@ impl Shard {
             self.named = tombstone.entered;
             return Ok(Named::Nothing);
         }
-        let is_new = self.is_fresh(bucket) && !self.names.evicted.contains(&bucket);
+        let is_new = self.is_fresh(bucket) && !self.names.left.may_have(bucket, key.as_str());
         if is_new || self.names.absent.contains(&(bucket, key.clone())) {
             return Ok(Named::Nothing);
         }
@@ -205,6 +222,9 @@ impl Shard {
         let config = patch.fill(&bucket.defaults);
         config.check()?;
         self.judge_buried(bucket.id, address, Lane::from(config.class), world)?;
+        if !self.has_room_for_rows()? {
+            return Ok(None);
+        }
         let wall_ms = self.now.wall_ms;
         let stream_id = StreamId::mint(u64::try_from(wall_ms).unwrap_or(0), world.random());
         let key = address.key.clone();
@@ -255,7 +275,8 @@ impl Shard {
         Err(Refusal::new(Reason::Unavailable, message).with_retry_after_ms(RETRY_AFTER_MS))
     }
 
-    /// Gives up the sequence numbers that records of a lost head log may have had, before anything else enters the stream.
+    /// Gives up the sequence numbers that records of lost head logs may have had, before anything else enters the stream. The gap
+    /// of a loss before may be lost itself, with what was acked behind it: so it is as long as for a loss in each tenure since.
     fn mend(&mut self, row: u32, world: &mut impl World) -> Result<Flow, Refusal> {
         let Some(state) = self.streams.row(row) else { return Ok(Flow::Done) };
         let is_whole = state.epoch >= self.config.loss_epoch || !state.is_committed();
@@ -267,7 +288,8 @@ impl Shard {
             return Ok(Flow::Done);
         }
         let from = state.tail.seq_num;
-        let to = from.after(LOST_RECORDS_MAX);
+        let tenures = self.config.loss_epoch.get() - state.epoch.get();
+        let to = from.after(tenures.saturating_mul(LOST_RECORDS_MAX));
         let entering = Entering::new(row, Verb::Gap { from, to }, Applying::Gap(from, to));
         let flow = self.enter(entering, RoomClass::Control, world)?;
         if flow == Flow::Done

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use express_log::RoomClass;
+use failpoints::Point;
 use wire::entry::Verb;
 use wire::handoff::ToControl;
 use wire::message::StreamReconfigure;
@@ -22,6 +23,7 @@ use super::live::Moving;
 use super::shard::Shard;
 use super::verbs::{Entering, deleted_meanwhile};
 use super::world::{Flow, World};
+use crate::planted::{Planted, is_planted};
 
 /// A move that nobody has asked for again for so long has lapsed.
 const LAPSES_AFTER: Duration = Duration::from_secs(1);
@@ -56,6 +58,9 @@ impl Shard {
             return Ok(Flow::Blocked);
         }
         let config = self.streams.share(&after);
+        if moves {
+            world.reach(Point::MoveCommit);
+        }
         let entering = Entering {
             row,
             verb: Verb::Reconfigure { config: after },
@@ -104,10 +109,12 @@ impl Shard {
             );
             return Err(Refusal::new(Reason::Unavailable, message).with_retry_after_ms(RETRY_AFTER_MS));
         }
+        let is_applied = is_applied || is_planted(Planted::LaneNotRested);
         let waits_for_store = in_flight == 0 && to == Lane::Standard && !is_applied;
         if waits_for_store && !has_flushed {
             has_flushed = world.to_control(ToControl::Flush).is_ok();
         }
+        world.reach(if waits_for_store { Point::MoveFlush } else { Point::MoveRest });
         live.moving = Some(Moving::Resting { since, lapses: now + LAPSES_AFTER, has_flushed });
         if in_flight == 0 && !waits_for_store {
             return Ok(Flow::Done);
@@ -117,10 +124,10 @@ impl Shard {
         Ok(Flow::Blocked)
     }
 
-    /// Gives a move up: what it held back goes on.
+    /// Gives a move up whose entry has not entered: what it held back goes on.
     fn end_move(&mut self, row: u32) {
-        if let Some(live) = self.streams.row_mut(row).and_then(|state| state.live.as_mut()) {
-            live.moving = None;
+        let live = self.streams.row_mut(row).and_then(|state| state.live.as_mut());
+        if live.is_some_and(|live| live.moving.take_if(|moving| *moving != Moving::Entered).is_some()) {
             self.throttle(row, Duration::ZERO);
         }
     }

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use wire::ids::{ProducerId, ShardId};
 use wire::names::FencingToken;
 use wire::refusal::Refusal;
+use wire::terms::Terms;
 
 use super::world::ConnId;
 
@@ -46,9 +47,17 @@ pub(crate) struct Session {
     pub(crate) is_gone: bool,
     /// Where it is in its life.
     pub(crate) phase: Phase,
+    /// What its first batch that was refused got.
+    pub(crate) refused: Option<Box<Refusal>>,
 }
 
 impl Session {
+    /// The refusal that a batch on these terms gets too, since an earlier one did.
+    #[inline]
+    pub(crate) fn broken_chain(&self, terms: &Terms) -> Option<&Refusal> {
+        self.refused.as_deref().filter(|_| terms.chained)
+    }
+
     /// Whether nothing of it is left that an answer could come for.
     pub(crate) fn is_over(&self) -> bool {
         self.is_gone && self.in_flight == 0

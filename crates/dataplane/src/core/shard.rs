@@ -21,7 +21,7 @@ use super::names::Names;
 use super::placement::Placement;
 use super::read::Readers;
 use super::request::Request;
-use super::retention::{Retention, TrimWanted};
+use super::retention::{Expired, Expiry, Retention};
 use super::ring::Ring;
 use super::session::{self, Sessions};
 use super::settled::Settled;
@@ -33,6 +33,8 @@ pub(crate) const COOLING: Duration = Duration::from_secs(1);
 /// Answers that wait for the log; with so many, connections are not read from until it has got further.
 pub(super) const PENDING_MAX: usize = 128 << 10;
 
+/// Names that have left memory and can be told from others, for each row that there may be: a twentieth of what rows take.
+const LEFT_NAMES_A_ROW: usize = 16;
 /// How soon control is asked again when its queue had no room.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
@@ -57,7 +59,9 @@ pub(crate) struct ShardConfig {
     pub(crate) ring_bytes_max: usize,
     /// Bytes of batches that may be held back.
     pub(crate) held_bytes_max: usize,
-    /// Streams in memory: with more, those leave that nobody uses and that the index has.
+    /// How long who waits for the Standard lane waits on once the store takes nothing.
+    pub(crate) standard_patience: Duration,
+    /// Streams in memory: with more, those leave that nobody uses and that the index has, and with half as many more none is made.
     pub(crate) rows_max: usize,
 }
 
@@ -141,6 +145,7 @@ impl Shard {
         let ring = Ring::new(config.ring_bytes_max);
         let standard = StandardLane::new(config.ring_bytes_max + config.held_bytes_max);
         let settled = Settled::new(streams.ends());
+        let left_max = config.rows_max.saturating_mul(LEFT_NAMES_A_ROW);
         let mut shard = Self {
             config,
             streams,
@@ -148,7 +153,7 @@ impl Shard {
             standard,
             settled,
             backlog: None,
-            names: Names::default(),
+            names: Names::new(left_max),
             retention: Retention::default(),
             idle: Idle::default(),
             named: Entered::Nothing,
@@ -227,7 +232,10 @@ impl Shard {
             ToShard::Loaded { ticket, result } => self.on_loaded(ticket, result, world),
             ToShard::History { ticket, result } => self.on_history(ticket, result, world),
             ToShard::TrimTo { bucket, key, stream_id, to } => {
-                self.on_trim_wanted(TrimWanted { bucket, key, stream_id, to }, world);
+                self.on_expired(Expired { bucket, key, stream_id, what: Expiry::Trim(to) }, world);
+            }
+            ToShard::DeleteEmpty { bucket, key, stream_id, rev } => {
+                self.on_expired(Expired { bucket, key, stream_id, what: Expiry::DeleteEmpty(rev) }, world);
             }
             // The shell knows where in the log that is, and calls `on_log_settled`.
             ToShard::Settled { .. } => {}
@@ -353,7 +361,7 @@ impl Shard {
     pub(crate) fn next_timer(&self) -> Option<Duration> {
         let cooling = self.cooling.front().map(|(at, ..)| *at);
         let unasked = (!self.unasked.is_empty()).then(|| self.now.mono + ASK_AGAIN_AFTER);
-        let due = [self.throttled_until, cooling, self.eviction_due(), self.trims_due(), unasked];
+        let due = [self.throttled_until, cooling, self.eviction_due(), self.trims_due(), unasked, self.gives_up_at()];
         due.into_iter().flatten().min()
     }
 
@@ -377,6 +385,9 @@ impl Shard {
         if self.trims_due().is_some_and(|due| due <= self.now.mono) {
             self.trim_wanted(world);
         }
+        if self.gives_up_at().is_some_and(|due| due <= self.now.mono) {
+            self.give_up_waiting(world);
+        }
         self.evict();
         self.close_acks(world);
     }
@@ -392,7 +403,8 @@ impl Shard {
 
     /// Whether nobody waits for anything that this shard will do by itself.
     pub(crate) fn is_idle(&self) -> bool {
-        let nothing_waits = self.pending.is_empty() && self.standard.pending.is_empty();
+        let is_owed = self.standard.pending.iter().any(|pending| pending.answer.is_some());
+        let nothing_waits = self.pending.is_empty() && !is_owed;
         nothing_waits && self.held_bytes == 0 && self.readers.pages() == 0
     }
 

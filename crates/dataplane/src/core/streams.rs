@@ -20,6 +20,7 @@ use super::placement::Placement;
 use super::row::{CommittedBatch, Row};
 use super::settled::LogPlace;
 use super::tombstones::{Burial, Tombstone, Tombstones};
+use crate::planted::{Planted, is_planted};
 
 /// Configurations that are kept though no row may have them.
 const CONFIGS_KEPT: usize = 64;
@@ -338,6 +339,7 @@ impl Streams {
 
     fn replay_verb(&mut self, row: u32, verb: &Verb) {
         match verb {
+            Verb::Delete if is_planted(Planted::DeleteForgotten) => {}
             Verb::Delete => {
                 let stream_id = self.rows[row as usize].stream_id;
                 self.bury(row, Entered::Before);
@@ -349,7 +351,9 @@ impl Streams {
                 let config = self.share(config);
                 self.rows[row as usize].config = config;
             }
+            Verb::Fence { .. } if is_planted(Planted::TokenForgotten) => {}
             Verb::Fence { token } => self.rows[row as usize].apply_token(token),
+            Verb::Trim { .. } if is_planted(Planted::TrimForgotten) => {}
             Verb::Trim { to } => self.rows[row as usize].apply_trim(*to),
             Verb::Gap { from, to } => self.rows[row as usize].apply_gap(*from, *to),
             Verb::Create { .. } => {}
@@ -400,9 +404,11 @@ fn number(at: usize) -> u32 {
 
 /// Applies what came with a batch.
 pub(crate) fn apply_effect(row: &mut Row, effect: &Effect) {
-    match effect {
-        Effect::InstallToken(token) => row.apply_token(token),
-        Effect::Trim(to) => row.apply_trim(*to),
+    if let Some(token) = effect.token() {
+        row.apply_token(token);
+    }
+    if let Some(to) = effect.trim() {
+        row.apply_trim(to);
     }
 }
 
@@ -414,7 +420,7 @@ fn replay_batch(row: &mut Row, log: u16, pos: EntryPos, (head, batch): (&BatchHe
     let start = Position::new(head.first, first_ms);
     let committed = CommittedBatch { start, end: head.end(), content_bytes: batch.content_bytes(), log, pos };
     let is_first = row.apply_batch(&committed);
-    if is_remembered(head.numbered) {
+    if is_remembered(head.numbered) && !is_planted(Planted::DedupeForgotten) {
         let answer = Answer {
             no: head.numbered.no,
             batch_crc: head.batch_crc,

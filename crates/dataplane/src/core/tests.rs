@@ -11,4 +11,5 @@ mod loads;
 mod moves;
 mod reads;
 mod sessions;
+mod simulation;
 mod verbs;

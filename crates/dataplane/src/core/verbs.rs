@@ -19,6 +19,7 @@ use super::row::Row;
 use super::session::{Phase, SESSIONS_MAX, Session};
 use super::shard::Shard;
 use super::world::{ConnId, Flow, World};
+use crate::planted::{Planted, is_planted};
 
 /// A verb on its way in: to which row, what it does once durable, and who is answered what.
 pub(super) struct Entering {
@@ -149,7 +150,16 @@ impl Shard {
                 return Ok(Flow::Done);
             }
         };
-        let answer = Some((to, Answering::Done));
+        self.delete_row(row, Some((to, Answering::Done)), world)
+    }
+
+    /// Has the delete of a stream that is there enter, and ends who writes to it.
+    pub(super) fn delete_row(
+        &mut self,
+        row: u32,
+        answer: Option<(To, Answering)>,
+        world: &mut impl World,
+    ) -> Result<Flow, Refusal> {
         let entering = Entering { answer, ..Entering::new(row, Verb::Delete, Applying::Delete) };
         if self.enter(entering, RoomClass::Control, world)? == Flow::Blocked {
             return Ok(Flow::Blocked);
@@ -205,6 +215,7 @@ impl Shard {
             closing: None,
             is_gone: false,
             phase: Phase::Open,
+            refused: None,
         });
         live_of(state).sessions.push(session);
         self.answer_after(row, to, Answering::Opened(session), world);
@@ -368,7 +379,13 @@ impl Shard {
         if let Some(state) = self.streams.row_mut(row) {
             live_of(state).token = token.clone();
         }
-        self.supersede(row, &token, world);
+        if !is_planted(Planted::FenceLeavesSessions) {
+            self.supersede(row, &token, world);
+        }
+        if is_planted(Planted::FenceAfterReply) {
+            self.answer(row, to, Answering::Fenced(boundary), world);
+            return Ok(Flow::Done);
+        }
         self.answer_after(row, to, Answering::Fenced(boundary), world);
         Ok(Flow::Done)
     }

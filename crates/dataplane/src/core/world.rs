@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use express_log::{EntryPos, NoRoom, RoomClass};
+use failpoints::Point;
 use wire::handoff::{Full, Parcel, ToControl};
 use wire::ids::{Lsn, SegmentId, ShardId};
 
@@ -77,6 +78,9 @@ pub(crate) trait World {
     /// Whether the log takes an entry of this size now.
     fn room(&self, entry_bytes: usize, class: RoomClass) -> Result<(), NoRoom>;
 
+    /// Whether the disk of the store takes records now.
+    fn store_room(&self) -> Result<(), NoRoom>;
+
     /// What the batch holds that is appended next: content in bytes, and the stamp of its first record.
     fn note_batch(&mut self, content_bytes: u32, first_ms: i64);
 
@@ -110,6 +114,9 @@ pub(crate) trait World {
 
     /// Gives control entries of the Standard lane, up to this one; they come back when its queue has no room.
     fn hand_over(&mut self, shard: ShardId, upto: Lsn, parcel: Parcel) -> Result<(), Parcel>;
+
+    /// A line is reached that a test may have chosen.
+    fn reach(&mut self, _point: Point) {}
 
     /// Random bytes for an id.
     fn random(&mut self) -> [u8; 10];

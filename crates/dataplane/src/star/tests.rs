@@ -330,7 +330,7 @@ fn bucket_verbs_go_to_control_with_a_ticket() {
 fn a_port_that_another_star_listens_on_is_refused_though_shards_share_theirs() {
     let data = data();
     let star = serve(data.path(), 2);
-    let error = super::listen(star.star.addr(), 2).unwrap_err().to_string();
+    let error = crate::Doors::open(star.star.addr(), 2).unwrap_err().to_string();
     assert!(error.contains("choose another address with --listen"), "{error}");
     star.stop();
 }

@@ -16,6 +16,7 @@ use super::release::Kept;
 use super::space::{Place, Space};
 use crate::entry::EntryPos;
 use crate::metrics::Counts;
+use crate::planted::{Planted, is_planted};
 use crate::room::{NoRoom, RoomClass};
 
 /// How long a log is idle before a heartbeat repeats its durable LSN on disk.
@@ -185,8 +186,7 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
         self.close_frame();
         let bytes = HEADER_BYTES + need;
         if !self.space.can_grow_to(bytes) {
-            self.ended.push(self.end_of(self.space.here()));
-            self.space.roll();
+            self.roll();
         }
         self.open = Some(Frame {
             buffer: buffer(padded_bytes(bytes.max(self.policy.commit_bytes_max))),
@@ -197,6 +197,12 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
             opened: None,
         });
         self.pending_bytes += HEADER_BYTES;
+    }
+
+    /// Goes on in the next segment.
+    fn roll(&mut self) {
+        self.ended.push(self.end_of(self.space.here()));
+        self.space.roll();
     }
 
     /// A segment that ends at `place`, with all entries so far in it or before.
@@ -303,9 +309,16 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
         self.wants_heartbeat().then(|| self.idle_since + HEARTBEAT_AFTER)
     }
 
-    /// An empty frame that says how far the log is durable; none when the segment has no block left for it.
+    /// An empty frame that says how far the log is durable; none when the segment has no block left for it, but that a seal
+    /// goes to the next segment if there is one.
     pub(crate) fn take_note(&mut self, seal: bool, buffer: B, now: Duration) -> Option<Commit<B>> {
-        if !self.is_drained() || !self.space.has_block() {
+        if !self.is_drained() {
+            return None;
+        }
+        if seal && !self.space.has_block() && self.space.blanks().next().is_some() {
+            self.roll();
+        }
+        if !self.space.has_block() {
             return None;
         }
         let place = self.space.here();
@@ -318,13 +331,14 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
 
     fn launch(&mut self, mut frame: Frame<B>, seal: bool, now: Duration) -> Commit<B> {
         let padded = padded_bytes(frame.bytes);
+        let assigned = Lsn::new(self.next_lsn.get() - 1);
         let bytes = frame.buffer.as_mut();
         bytes[frame.bytes..padded].fill(0);
         let header = FrameHeader {
             seal,
             entries: frame.entries,
             first_lsn: frame.first_lsn,
-            durable_lsn: self.durable_lsn,
+            durable_lsn: if is_planted(Planted::DurableLsnAhead) { assigned } else { self.durable_lsn },
             epoch: self.epoch,
             segment: frame.place.segment,
             salt: frame.place.salt,
@@ -369,6 +383,11 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
     ///
     /// Commits without entries pass silently.
     pub(crate) fn next_durable(&mut self) -> Option<Lsn> {
+        if is_planted(Planted::AckOutOfOrder)
+            && let Some(done) = self.flights.iter().position(|flight| flight.done)
+        {
+            self.flights.swap(0, done);
+        }
         while self.flights.front().is_some_and(|flight| flight.done) {
             let flight = self.flights.pop_front()?;
             self.pending_bytes -= flight.bytes;

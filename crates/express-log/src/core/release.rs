@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 use wire::ids::{Lsn, SegmentId};
 use wire::superblock::Superblock;
 
+use crate::planted::{Planted, is_planted};
+
 /// A segment that takes no more frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kept {
@@ -80,6 +82,7 @@ impl Release {
     /// settled, up to segment `open`, to which something may still be written.
     pub(crate) fn plan(&self, ended: impl Iterator<Item = Kept>, durable: Lsn, open: SegmentId) -> Option<GivenUp> {
         let limit = self.settled.min(durable).next();
+        let limit = if is_planted(Planted::FreedUnsettled) { limit.next() } else { limit };
         let mut kept = self.old.iter().copied().chain(ended).peekable();
         let mut segments = Vec::new();
         while let Some(segment) = kept.next_if(|kept| kept.end_lsn <= limit && kept.segment < open) {

@@ -10,6 +10,8 @@ use std::ops::Range;
 use wire::ids::{Epoch, Lsn, SegmentId};
 use wire::log_frame::FrameHeader;
 
+use crate::planted::{Planted, is_planted};
+
 /// A part of the log that was durable and is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
@@ -38,9 +40,8 @@ impl Span {
     /// The header of a frame that was written for `at` of this segment, if `bytes` start with one.
     pub(crate) fn frame_at(&self, at: u32, bytes: &[u8]) -> Option<FrameHeader> {
         let header = FrameHeader::decode(bytes).ok()?;
-        let ours = header.segment == self.segment
-            && header.salt == self.salt
-            && header.epoch == self.epoch
+        let names = (header.segment, header.salt, header.epoch) == (self.segment, self.salt, self.epoch);
+        let ours = (names || is_planted(Planted::FrameIdentityIgnored))
             && header.offset == at
             && at as usize + header.disk_bytes() <= self.limit as usize;
         ours.then_some(header)
@@ -89,7 +90,7 @@ impl Scan {
     pub(crate) fn new(next_lsn: Lsn, durable_lsn: Lsn) -> Self {
         Self {
             next_lsn,
-            durable_lsn,
+            durable_lsn: if is_planted(Planted::DurableLsnIgnored) { Lsn::ZERO } else { durable_lsn },
             hole: None,
             torn: false,
             damages: Vec::new(),
@@ -108,15 +109,22 @@ impl Scan {
         self.hole.get_or_insert(Hole { segment: span.segment, offset, accepted });
     }
 
+    /// Everything at or below `durable_lsn` was durable, says something on the disk.
+    fn on_told(&mut self, durable_lsn: Lsn) {
+        if !is_planted(Planted::DurableLsnIgnored) {
+            self.durable_lsn = self.durable_lsn.max(durable_lsn);
+        }
+    }
+
     /// A header holds whose body does not.
     pub(crate) fn on_bad_body(&mut self, span: &Span, header: &FrameHeader) {
-        self.durable_lsn = self.durable_lsn.max(header.durable_lsn);
+        self.on_told(header.durable_lsn);
         self.on_hole(span, header.offset, true);
     }
 
     /// A whole frame.
     pub(crate) fn on_frame(&mut self, span: &Span, header: &FrameHeader) -> Judged {
-        self.durable_lsn = self.durable_lsn.max(header.durable_lsn);
+        self.on_told(header.durable_lsn);
         if header.first_lsn < self.next_lsn {
             self.on_hole(span, header.offset, true);
             return Judged::Stale;
@@ -139,8 +147,8 @@ impl Scan {
     ///
     /// When it does not, the log ends where the hole began.
     pub(crate) fn on_evidence(&mut self, span: &Span, header: &FrameHeader, durable_lsn: Lsn) -> bool {
-        self.durable_lsn = self.durable_lsn.max(durable_lsn);
-        if self.durable_lsn < self.next_lsn {
+        self.on_told(durable_lsn);
+        if self.durable_lsn < self.next_lsn && !is_planted(Planted::HoleSkipped) {
             self.torn = true;
             self.ended = true;
             return false;
@@ -150,18 +158,27 @@ impl Scan {
         true
     }
 
-    /// Entries before `first_lsn` are not there. What may have been durable of them is lost.
+    /// Entries before `first_lsn` are not there. What of them was durable is lost, which later frames may tell.
     fn damage_until(&mut self, first_lsn: Lsn, accepted_here: bool) {
         let Some(hole) = self.hole else {
             return;
         };
-        let end = first_lsn.min(self.durable_lsn.next()).max(self.next_lsn);
         self.damages.push(Damage {
             segment: hole.segment,
             offset: hole.offset,
-            lsns: self.next_lsn..end,
+            lsns: self.next_lsn..first_lsn,
             accepted: hole.accepted || accepted_here,
         });
+    }
+
+    /// A segment ends at `offset`, and all before `end_lsn` was in it or before: what of that was not found is lost here.
+    pub(crate) fn on_known_end(&mut self, span: &Span, offset: u32, end_lsn: Lsn) {
+        if self.next_lsn < end_lsn {
+            self.on_hole(span, offset, false);
+            self.damage_until(end_lsn, span.loss_accepted);
+            self.next_lsn = end_lsn;
+        }
+        self.hole = None;
     }
 
     fn count_lost_notes(&mut self, header: &FrameHeader) {
@@ -211,8 +228,13 @@ impl Scan {
         self.next_lsn
     }
 
-    pub(crate) fn damages(&self) -> &[Damage] {
-        &self.damages
+    /// What is lost, as far as it was durable by all that was seen.
+    pub(crate) fn damages(&self) -> impl Iterator<Item = Damage> {
+        let told_end = self.durable_lsn.next();
+        self.damages.iter().map(move |damage| {
+            let Range { start, end } = damage.lsns;
+            Damage { lsns: start..end.min(told_end).max(start), ..damage.clone() }
+        })
     }
 
     pub(crate) fn notes_lost(&self) -> u64 {

@@ -199,6 +199,16 @@ impl Space {
         self.disk_full = false;
     }
 
+    /// Whether data can't go on without another segment: behind the active one stands the reserve at most.
+    pub(crate) fn is_short(&self) -> bool {
+        self.ready.len() <= 1
+    }
+
+    /// Whether control entries can't go on without another segment for long.
+    pub(crate) fn is_nearly_over(&self) -> bool {
+        self.ready.is_empty() && self.at > self.segment_bytes() - self.segment_bytes() / 8
+    }
+
     /// Whether a wished segment is still being made.
     pub(crate) fn is_making(&self) -> bool {
         self.being_made > 0

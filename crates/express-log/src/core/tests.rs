@@ -1,10 +1,12 @@
 use std::time::Duration;
 
 use wire::ids::{Epoch, LogId, Lsn, SegmentId};
+use wire::log_frame::FrameHeader;
 use wire::superblock::{Superblock, SuperblockError};
 
 use super::choice::{Choice, ChoiceError, choose};
 use super::pipeline::{Pipeline, Policy};
+use super::scan::{Judged, Scan, Span};
 use super::space::{Blank, Space, SpaceLimits};
 use crate::room::RoomClass;
 
@@ -111,4 +113,50 @@ fn a_small_commit_goes_in_place_only_when_the_one_before_was_small_too() {
     };
     let went: Vec<bool> = [100, 100, 9000, 100, 100].into_iter().map(&mut commit_of).collect();
     assert_eq!(went, [true, true, false, false, true]);
+}
+
+const SPAN: Span =
+    Span { segment: SegmentId::new(1), salt: 7, epoch: Epoch::new(1), limit: 1 << 20, loss_accepted: false };
+
+fn frame(offset: u32, lsns: std::ops::Range<u64>, durable_lsn: u64) -> FrameHeader {
+    FrameHeader {
+        seal: false,
+        entries: u32::try_from(lsns.end - lsns.start).unwrap(),
+        first_lsn: Lsn::new(lsns.start),
+        durable_lsn: Lsn::new(durable_lsn),
+        epoch: SPAN.epoch,
+        segment: SPAN.segment,
+        salt: SPAN.salt,
+        offset,
+        body_bytes: 100,
+        body_crc: 0,
+        prev_header_crc: 0,
+    }
+}
+
+fn lost(scan: &Scan) -> Vec<(u64, u64, bool)> {
+    scan.damages().map(|damage| (damage.lsns.start.get(), damage.lsns.end.get(), damage.accepted)).collect()
+}
+
+#[test]
+fn what_a_later_frame_tells_of_a_loss_counts_for_it() {
+    let mut scan = Scan::new(Lsn::new(1), Lsn::ZERO);
+    assert_eq!(scan.on_frame(&SPAN, &frame(4096, 1..2, 0)), Judged::Deliver);
+    scan.on_hole(&SPAN, 8192, true);
+    assert_eq!(scan.on_frame(&SPAN, &frame(12288, 4..5, 2)), Judged::Deliver);
+    assert_eq!(lost(&scan), [(2, 3, false)]);
+    assert_eq!(scan.on_frame(&SPAN, &frame(16384, 5..6, 4)), Judged::Deliver);
+    assert_eq!(lost(&scan), [(2, 4, false)]);
+}
+
+#[test]
+fn what_is_lost_of_a_segment_whose_end_is_known_is_no_part_of_its_neighbours_loss() {
+    let accepted = Span { segment: SegmentId::new(2), loss_accepted: true, ..SPAN };
+    let next = Span { segment: SegmentId::new(3), ..SPAN };
+    let mut scan = Scan::new(Lsn::new(1), Lsn::new(9));
+    scan.on_known_end(&SPAN, 8192, Lsn::new(4));
+    scan.on_known_end(&accepted, 4096, Lsn::new(7));
+    scan.on_known_end(&next, 4096, Lsn::new(9));
+    scan.on_end((SegmentId::new(4), 4096));
+    assert_eq!(lost(&scan), [(1, 4, false), (4, 7, true), (7, 9, false), (9, 10, false)]);
 }

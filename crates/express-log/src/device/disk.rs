@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use failpoints::{Point, hit};
 use glommio::io::{Directory, DmaBuffer, DmaFile, OpenOptions};
 use glommio::{GlommioError, allocate_dma_buffer};
 use rustix::fs::{FlockOperation, OFlags};
@@ -65,6 +66,7 @@ impl Disk {
         let mut first = allocate_dma_buffer(BLOCK_BYTES);
         header.encode(first.as_bytes_mut());
         write_all(file.write_at(first, 0), BLOCK_BYTES).await?;
+        hit(Point::SegmentZero);
         if is_reserved && blank == Blankness::Reserved {
             return file.fdatasync().await.map_err(plain);
         }
@@ -99,12 +101,14 @@ impl Device for Disk {
         let unfinished = self.dir.join(segment_name(header.segment) + UNFINISHED);
         let file = options().create(true).dma_open(&unfinished).await.map_err(plain)?;
         let filled = self.fill(&file, &header, blank).await;
+        hit(Point::SegmentZeroed);
         let filled = match filled {
             Ok(()) => file.rename(&path).await.map_err(plain),
             Err(error) => file.remove().await.map_err(plain).and(Err(error)),
         };
         file.close().await.map_err(plain)?;
         filled?;
+        hit(Point::SegmentNamed);
         self.sync_dir().await?;
         let mut options = options();
         if self.sync == SyncMode::Dsync {
@@ -168,7 +172,7 @@ impl Device for Disk {
 
     fn unix_ms(&self) -> u64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX).saturating_add_signed(failpoints::wall_shift_ms())
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + 'static) {

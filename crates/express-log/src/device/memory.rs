@@ -2,9 +2,12 @@
 //!
 //! Everything runs on virtual time. [`World::step`] does one thing, drawn from the seed: polls a task, ends a write or a
 //! sync, or moves the clock. [`World::crash`] keeps what was durable, and of each write that was not, a part drawn sector
-//! by sector: writes are lost, torn and reordered; a file that was removed may be there again.
+//! by sector: writes are lost, torn and reordered; a file that was removed may be there again, and one that was cut as
+//! long as it was. [`World::trace`] sums up all that was done.
 
 mod draw;
+mod faults;
+mod file;
 mod remains;
 
 use std::cell::RefCell;
@@ -19,56 +22,21 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use wire::crc::crc32c;
 use wire::ids::SegmentId;
 use wire::log_frame::BLOCK_BYTES;
 use wire::segment::SegmentHeader;
 use wire::superblock::{COPIES, COPY_BYTES, Superblock};
 
 pub(crate) use self::draw::Draw;
+pub(crate) use self::draw::Trace;
+pub(crate) use self::faults::Faults;
+use self::file::{MemoryFile, SECTOR_BYTES};
 pub(crate) use self::remains::{RecoveredRemains, Remains};
 use super::{Blankness, Device};
 
-const SECTOR_BYTES: usize = 512;
-
-/// How often things go wrong, in parts of 1,000.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Faults {
-    /// A write or sync fails.
-    pub(crate) io_error: u32,
-    /// A write ends before its end.
-    pub(crate) short_write: u32,
-    /// A segment finds no space.
-    pub(crate) no_space: u32,
-    /// A segment is not removed.
-    pub(crate) not_removed: u32,
-}
-
-/// A file: what a crash keeps, and the writes that it may not keep.
-#[derive(Debug, Clone, Default)]
-struct MemoryFile {
-    durable: Vec<u8>,
-    /// Done, but not durable yet.
-    cached: Vec<(usize, Vec<u8>)>,
-    /// What a read sees.
-    seen: Vec<u8>,
-}
-
-impl MemoryFile {
-    fn sync(&mut self) {
-        self.durable.clone_from(&self.seen);
-        self.cached.clear();
-    }
-}
-
-/// Keeps of `bytes` at `offset` the sectors that `draw` keeps.
-fn tear(durable: &mut [u8], offset: usize, bytes: &[u8], draw: &mut Draw) {
-    let kept = [0, 500, 900, 1000][draw.below(4)];
-    for (sector, at) in bytes.chunks(SECTOR_BYTES).zip((offset..).step_by(SECTOR_BYTES)) {
-        if draw.happens(kept) {
-            durable[at..at + sector.len()].copy_from_slice(sector);
-        }
-    }
-}
+/// Files that are gone and whose bytes may turn up again.
+const GRAVES_MAX: usize = 4;
 
 #[derive(Debug)]
 enum Operation {
@@ -113,6 +81,11 @@ struct State {
     /// Removed, and there again after a crash unless their names are synced.
     removed: BTreeMap<SegmentId, MemoryFile>,
     superblock: Vec<u8>,
+    /// What stood in segments that are gone, and behind the ends of those that were cut.
+    graves: VecDeque<Vec<u8>>,
+    /// The random number of each segment that was ever made.
+    salts: BTreeMap<SegmentId, u64>,
+    trace: Trace,
     pending: BTreeMap<u64, Pending>,
     sleepers: Vec<(Duration, Waker)>,
     next_operation: u64,
@@ -136,8 +109,7 @@ impl World {
     /// A disk that holds `remains`, with all that happens drawn from `seed`.
     #[must_use]
     pub(crate) fn new(remains: Remains, seed: u64, faults: Faults, cached_writes: bool) -> Self {
-        let file = |durable: Vec<u8>| MemoryFile { seen: durable.clone(), durable, cached: Vec::new() };
-        let files = remains.segments.into_iter().map(|(segment, bytes)| (segment, file(bytes))).collect();
+        let files = remains.segments.into_iter().map(|(segment, bytes)| (segment, MemoryFile::new(bytes))).collect();
         Self(Rc::new(RefCell::new(State {
             draw: Draw::new(seed),
             faults,
@@ -147,6 +119,9 @@ impl World {
             files,
             removed: BTreeMap::new(),
             superblock: remains.superblock,
+            graves: remains.graves,
+            salts: remains.salts,
+            trace: Trace::default(),
             pending: BTreeMap::new(),
             sleepers: Vec::new(),
             next_operation: 0,
@@ -182,6 +157,7 @@ impl World {
         task.map(|task| self.poll(task)).is_some()
     }
 
+    #[cfg(test)]
     /// Runs `future` to its end.
     ///
     /// # Panics
@@ -210,22 +186,39 @@ impl World {
         remains
     }
 
+    #[cfg(test)]
     /// Changes how often things go wrong from here on.
     pub(crate) fn set_faults(&self, faults: Faults) {
         self.0.borrow_mut().faults = faults;
     }
 
+    #[cfg(test)]
     /// Has every superblock fail from here on, or not.
     pub(crate) fn set_superblock_fails(&self, fails: bool) {
         self.0.borrow_mut().superblock_fails = fails;
     }
 
+    #[cfg(test)]
     /// What the disk holds durably right now.
     #[must_use]
     pub(crate) fn snapshot(&self) -> Remains {
         let state = self.0.borrow();
-        let segments = state.files.iter().map(|(&segment, file)| (segment, file.durable.clone())).collect();
-        Remains { superblock: state.superblock.clone(), segments }
+        let segments = state.files.iter().map(|(&segment, file)| (segment, file.durable().to_vec())).collect();
+        Remains { superblock: state.superblock.clone(), segments, ..Remains::default() }
+    }
+
+    /// The sum of all that was done: two runs that differ in anything have different ones.
+    #[must_use]
+    pub(crate) fn trace(&self) -> u64 {
+        self.0.borrow().trace.sum()
+    }
+
+    /// Durable bytes of a segment; none when it is gone.
+    #[cfg(feature = "simulated")]
+    pub(crate) fn read(&self, segment: SegmentId, offset: u32, bytes: u32) -> Option<Vec<u8>> {
+        let state = self.0.borrow();
+        let file = state.files.get(&segment)?;
+        file.durable().get(offset as usize..(offset + bytes) as usize).map(<[u8]>::to_vec)
     }
 
     fn admit(&self) {
@@ -240,6 +233,7 @@ impl World {
     fn poll(&self, number: usize) {
         let (task, runnable) = {
             let mut state = self.0.borrow_mut();
+            state.trace.note(number as u64);
             (state.tasks[number].take(), Arc::clone(&state.runnable))
         };
         let Some(mut task) = task else {
@@ -277,9 +271,16 @@ impl World {
         };
         state.now = state.now.max(first);
         let now = state.now;
+        state.trace.note(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
         let due: Vec<_> = state.sleepers.extract_if(.., |(at, _)| *at <= now).collect();
         due.into_iter().for_each(|(_, waker)| waker.wake());
         true
+    }
+
+    fn superblock_fails(&self) -> bool {
+        let mut state = self.0.borrow_mut();
+        let superblock_error = state.faults.superblock_error;
+        state.superblock_fails || state.draw.happens(superblock_error)
     }
 
     fn put_superblock(&self, at: usize, bytes: &[u8]) {
@@ -316,54 +317,93 @@ impl State {
     fn crash(&mut self) -> (Remains, Vec<Option<Task>>) {
         let mut tasks = std::mem::take(&mut self.tasks);
         tasks.extend(self.spawned.drain(..).map(Some));
-        let mut remains = Remains { superblock: std::mem::take(&mut self.superblock), segments: BTreeMap::new() };
         let mut files = std::mem::take(&mut self.files);
         for (segment, file) in std::mem::take(&mut self.removed) {
             if self.draw.happens(500) {
                 files.insert(segment, file);
             }
         }
-        for (segment, file) in files {
-            let mut durable = file.durable;
-            for (offset, bytes) in &file.cached {
-                tear(&mut durable, *offset, bytes, &mut self.draw);
-            }
-            remains.segments.insert(segment, durable);
-        }
         for pending in std::mem::take(&mut self.pending).into_values() {
             if let Pending::Waiting(Operation::Write { segment, offset, bytes }, _) = pending
-                && let Some(durable) = remains.segments.get_mut(&segment)
+                && let Some(file) = files.get_mut(&segment)
             {
-                tear(durable, offset, &bytes, &mut self.draw);
+                file.cache(offset, bytes);
             }
         }
-        (remains, tasks)
+        let segments = files.into_iter().map(|(segment, file)| (segment, file.crash(&mut self.draw))).collect();
+        let superblock = std::mem::take(&mut self.superblock);
+        let (graves, salts) = (std::mem::take(&mut self.graves), std::mem::take(&mut self.salts));
+        (Remains { segments, superblock, graves, salts }, tasks)
+    }
+
+    /// Keeps what stood in a file that is gone.
+    fn bury(&mut self, bytes: Vec<u8>) {
+        self.graves.push_back(bytes);
+        if self.graves.len() > GRAVES_MAX {
+            self.graves.pop_front();
+        }
+    }
+
+    /// What a new segment holds behind its header when its zeroes did not get there.
+    fn unearth(&mut self, bytes: &mut [u8]) {
+        let stale = self.faults.stale_blank;
+        if self.graves.is_empty() || !self.draw.happens(stale) {
+            return;
+        }
+        let grave = &self.graves[self.draw.below(self.graves.len())];
+        let blocks = bytes.chunks_mut(BLOCK_BYTES).zip(grave.chunks(BLOCK_BYTES)).skip(1);
+        for (block, old) in blocks {
+            if self.draw.happens(700) {
+                block[..old.len()].copy_from_slice(old);
+            }
+        }
+    }
+
+    /// Where a write goes that is not done where it should.
+    fn misdirect(&mut self, bytes: usize) -> Option<(SegmentId, usize)> {
+        let fitting: Vec<_> = self.files.iter().filter(|(_, file)| file.durable().len() >= bytes).collect();
+        let (segment, file) = fitting.get(self.draw.below(fitting.len()))?;
+        let places = (file.durable().len() - bytes) / BLOCK_BYTES + 1;
+        Some((**segment, self.draw.below(places) * BLOCK_BYTES))
     }
 
     fn perform(&mut self, operation: Operation) -> io::Result<usize> {
-        if self.draw.happens(self.faults.io_error) {
-            return Err(Errno::IO.into());
-        }
+        let fails = self.draw.happens(self.faults.io_error);
         match operation {
             Operation::Sync { segment } => {
-                self.files.get_mut(&segment).ok_or(io::ErrorKind::NotFound)?.sync();
+                let file = self.files.get_mut(&segment).ok_or(io::ErrorKind::NotFound)?;
+                self.trace.note(segment.get());
+                if fails {
+                    file.fail_to_sync();
+                    return Err(Errno::IO.into());
+                }
+                file.sync();
                 Ok(0)
             }
-            Operation::Write { segment, offset, mut bytes } => {
-                if self.draw.happens(self.faults.short_write) {
-                    bytes.truncate(bytes.len() / 2);
-                }
-                let file = self.files.get_mut(&segment).ok_or(io::ErrorKind::NotFound)?;
-                let written = bytes.len();
-                file.seen[offset..offset + written].copy_from_slice(&bytes);
-                if self.cached_writes {
-                    file.cached.push((offset, bytes));
-                } else {
-                    file.durable[offset..offset + written].copy_from_slice(&bytes);
-                }
-                Ok(written)
-            }
+            Operation::Write { segment, offset, bytes } => self.write(segment, offset, bytes, fails),
         }
+    }
+
+    fn write(&mut self, segment: SegmentId, offset: usize, mut bytes: Vec<u8>, fails: bool) -> io::Result<usize> {
+        if self.draw.happens(self.faults.short_write) {
+            bytes.truncate(bytes.len() / 2);
+        }
+        let written = bytes.len();
+        [segment.get(), offset as u64, u64::from(crc32c(&bytes))].into_iter().for_each(|part| self.trace.note(part));
+        let mut place = Some((segment, offset)).filter(|_| !self.draw.happens(self.faults.lost_write));
+        if self.draw.happens(self.faults.misdirected_write) {
+            place = self.misdirect(written);
+        }
+        let Some((segment, offset)) = place else { return Ok(written) };
+        let file = self.files.get_mut(&segment).ok_or(io::ErrorKind::NotFound)?;
+        file.cache(offset, bytes);
+        if fails {
+            return Err(Errno::IO.into());
+        }
+        if !self.cached_writes {
+            file.sync_last();
+        }
+        Ok(written)
     }
 }
 
@@ -385,9 +425,11 @@ impl Device for World {
         }
         let mut bytes = vec![0; header.bytes as usize];
         header.encode(&mut bytes[..BLOCK_BYTES]);
-        let file = MemoryFile { seen: bytes.clone(), durable: bytes, cached: Vec::new() };
+        state.unearth(&mut bytes);
         state.removed.clear();
-        assert!(state.files.insert(header.segment, file).is_none(), "a segment id is used once");
+        state.salts.insert(header.segment, header.salt);
+        let before = state.files.insert(header.segment, MemoryFile::new(bytes));
+        assert!(before.is_none(), "a segment id is used once");
         Ok(header.segment)
     }
 
@@ -415,7 +457,7 @@ impl Device for World {
         for (copy, number) in (0..COPIES).zip(0..) {
             let bytes = superblock.encode(number).map_err(io::Error::other)?;
             self.sleep(Duration::from_micros(100)).await;
-            if self.0.borrow().superblock_fails {
+            if self.superblock_fails() {
                 return Err(Errno::IO.into());
             }
             let at = copy * COPY_BYTES;
@@ -430,8 +472,8 @@ impl Device for World {
     async fn truncate(&self, segment: SegmentId, bytes: u32) -> io::Result<()> {
         let mut state = self.0.borrow_mut();
         let file = state.files.get_mut(&segment).ok_or(io::ErrorKind::NotFound)?;
-        file.durable.truncate(bytes as usize);
-        file.seen.truncate(bytes as usize);
+        let before = file.cut(bytes as usize);
+        state.bury(before);
         Ok(())
     }
 
@@ -443,6 +485,7 @@ impl Device for World {
             return Err(Errno::BUSY.into());
         }
         let file = state.files.remove(&segment).ok_or(io::ErrorKind::NotFound)?;
+        state.bury(file.durable().to_vec());
         state.removed.insert(segment, file);
         Ok(())
     }

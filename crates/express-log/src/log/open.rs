@@ -1,10 +1,11 @@
 //! How a log is opened for writing after recovery.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
 
+use failpoints::{Point, hit};
 use wire::ids::{Epoch, LogId, Lsn};
 use wire::segment::{FRAMES_AT, SegmentHeader};
 use wire::superblock::{SEGMENTS_MAX, Superblock};
@@ -16,6 +17,7 @@ use crate::core::release::{Kept, Release};
 use crate::core::space::{Blank, Space, SpaceLimits};
 use crate::device::{Blankness, Device};
 use crate::options::{LogOptions, OptionsError};
+use crate::planted::{Planted, is_planted};
 use crate::recovery::replay::{Ends, Scanned};
 use crate::recovery::{Damage, Verdict};
 
@@ -87,7 +89,11 @@ impl<D: Device> Log<D> {
         calls: Calls,
     ) -> Result<Self, OpenError> {
         let superblock = next_superblock(&device, &ends, epoch)?;
-        device.write_superblock(&superblock).await.map_err(OpenError::io("writing the superblock"))?;
+        hit(Point::OpenSuperblock);
+        if !is_planted(Planted::EpochNotWritten) {
+            device.write_superblock(&superblock).await.map_err(OpenError::io("writing the superblock"))?;
+        }
+        hit(Point::OpenSuperblockWritten);
         tidy(&device, &ends).await.map_err(OpenError::io("cutting off the old segments"))?;
         let kept = kept(&ends);
         let old_bytes: u64 = kept.iter().map(|kept| kept.bytes).sum();
@@ -130,6 +136,8 @@ impl<D: Device> Log<D> {
             releaser: Wakers::default(),
             drained: Wakers::default(),
             stopped: Cell::new(false),
+            room: OnceCell::new(),
+            told_full: Cell::new(false),
             lock: RefCell::new(None),
             device,
         });
@@ -197,7 +205,7 @@ async fn tidy<D: Device>(device: &D, ends: &Ends) -> io::Result<()> {
             continue;
         }
         let bytes = cut_bytes(segment);
-        if bytes < segment.file_bytes {
+        if bytes < segment.file_bytes && !is_planted(Planted::TailNotCut) {
             device.truncate(segment.span.segment, bytes).await?;
         }
     }

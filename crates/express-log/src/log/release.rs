@@ -7,6 +7,7 @@
 use std::io;
 use std::rc::Rc;
 
+use failpoints::{Point, hit};
 use wire::ids::Lsn;
 use wire::superblock::Superblock;
 
@@ -14,6 +15,7 @@ use super::shared::Shared;
 use crate::core::release::{GivenUp, Kept, crc_of, successor};
 use crate::device::Device;
 use crate::fatal::FatalError;
+use crate::planted::{Planted, is_planted};
 
 /// Gives segments up as they are settled.
 pub(super) async fn release_settled<D: Device>(shared: Rc<Shared<D>>) {
@@ -48,9 +50,15 @@ impl<D: Device> Shared<D> {
         self.close_old_files().await;
         if let Some(given_up) = self.plan_release() {
             let superblock = self.superblock_without(&given_up);
+            hit(Point::FreeSuperblock);
+            let freed = if is_planted(Planted::FreedBeforeSuperblock) { &given_up.segments[..] } else { &[] };
+            for kept in freed {
+                let _ = self.device.remove(kept.segment).await;
+            }
             if let Err(source) = self.device.write_superblock(&superblock).await {
                 return self.fail(&FatalError::Superblock { source });
             }
+            hit(Point::FreeSuperblockWritten);
             self.superblock.replace(superblock);
             self.pipeline.borrow_mut().forget_ended_below(given_up.first_segment);
             self.release.borrow_mut().on_given_up(&given_up);
@@ -80,6 +88,7 @@ impl<D: Device> Shared<D> {
         let mut removed = Vec::new();
         let to_remove = self.release.borrow().to_remove();
         for kept in to_remove {
+            hit(Point::SegmentUnlink);
             match self.device.remove(kept.segment).await {
                 Ok(()) => removed.push(kept),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => removed.push(kept),
@@ -89,6 +98,7 @@ impl<D: Device> Shared<D> {
         if removed.is_empty() {
             return;
         }
+        hit(Point::SegmentUnlinked);
         if let Err(error) = self.device.sync_names().await {
             tracing::warn!(%error, "syncing the directory of a log; what comes back is removed when it is opened");
         }

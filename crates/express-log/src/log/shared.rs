@@ -1,13 +1,16 @@
 //! What the handles and the tasks of a log share.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use failpoints::{Point, hit};
+use tuning::room::Room;
 use wire::ids::{Epoch, LogId, Lsn, SegmentId};
 use wire::superblock::{SEGMENTS_MAX, Superblock};
 
@@ -16,6 +19,7 @@ use crate::core::release::{Release, crc_of, successor};
 use crate::device::Device;
 use crate::fatal::FatalError;
 use crate::metrics::{LogMetrics, micros};
+use crate::planted::{Planted, is_planted};
 
 /// A commit of at most this is written in place when nothing is in flight, if that is asked for.
 const INLINE_BYTES_MAX: usize = 16 << 10;
@@ -111,6 +115,10 @@ pub(super) struct Shared<D: Device> {
     pub(super) drained: Wakers,
     /// Whether the tasks are to end.
     pub(super) stopped: Cell<bool>,
+    /// The disk that it shares with others; none when it has one of its own.
+    pub(super) room: OnceCell<Arc<Room>>,
+    /// Whether it was told that there is no space for another segment.
+    pub(super) told_full: Cell<bool>,
     /// Held as long as the log is.
     pub(super) lock: RefCell<Option<OwnedFd>>,
 }
@@ -153,8 +161,12 @@ impl<D: Device> Shared<D> {
             return;
         };
         let Commit { id, segment, offset, bytes, buffer } = commit;
+        hit(Point::HeadWrite);
         match self.device.write_now(&file, &buffer, bytes, offset) {
-            Ok(written) if written == bytes => self.on_written(id),
+            Ok(written) if written == bytes => {
+                hit(Point::HeadWritten);
+                self.on_written(id);
+            }
             Ok(written) => self.fail(&FatalError::Short { segment, offset, bytes, written }),
             Err(source) => self.fail(&FatalError::Write { segment, offset, bytes, source }),
         }
@@ -166,16 +178,20 @@ impl<D: Device> Shared<D> {
             return;
         };
         let Commit { id, segment, offset, bytes, buffer } = commit;
+        hit(Point::HeadWrite);
         match self.device.write(&file, buffer, bytes, offset).await {
-            Ok(written) if written == bytes => {}
+            Ok(written) if written == bytes || is_planted(Planted::ShortWriteTaken) => {}
             Ok(written) => return self.fail(&FatalError::Short { segment, offset, bytes, written }),
             Err(source) => return self.fail(&FatalError::Write { segment, offset, bytes, source }),
         }
-        match self.device.sync(&file).await {
+        let synced = if is_planted(Planted::AckBeforeSync) { Ok(()) } else { self.device.sync(&file).await };
+        match synced {
             Ok(()) => {}
+            Err(_) if is_planted(Planted::SyncErrorIgnored) => {}
             Err(source) => return self.fail(&FatalError::Sync { segment, source }),
         }
         drop(file);
+        hit(Point::HeadWritten);
         self.on_written(id);
         self.close_old_files().await;
     }
@@ -233,6 +249,7 @@ impl<D: Device> Shared<D> {
     pub(super) async fn close_old_files(&self) {
         let oldest = self.pipeline.borrow().oldest_segment();
         while let Some(file) = self.take_old_file(oldest) {
+            hit(Point::SegmentRoll);
             self.device.close(file).await;
             self.release.borrow_mut().on_closed();
             self.releaser.wake_all();
@@ -297,6 +314,7 @@ impl<D: Device> Shared<D> {
 
     async fn write_clean_superblock(&self) {
         let superblock = self.next_superblock();
+        hit(Point::SealSuperblock);
         match self.device.write_superblock(&superblock).await {
             Ok(()) => drop(self.superblock.replace(superblock)),
             Err(source) => self.fail(&FatalError::Superblock { source }),

@@ -135,6 +135,7 @@ async fn make<D: Device>(shared: &Rc<Shared<D>>, segment: SegmentId) {
     };
     let made = match shared.device.random() {
         Err(source) => Err(source),
+        Ok(_) if !has_room(shared, bytes) => Err(Errno::NOSPC.into()),
         Ok(salt) => {
             let header = SegmentHeader { log: shared.log, segment, salt, epoch: shared.epoch, bytes };
             shared.device.create(header, blank).await.map(|file| (salt, file))
@@ -144,9 +145,12 @@ async fn make<D: Device>(shared: &Rc<Shared<D>>, segment: SegmentId) {
         Ok((salt, file)) => {
             shared.files.borrow_mut().push_back((segment, Rc::new(file)));
             shared.pipeline.borrow_mut().space.on_made(Blank { segment, salt });
+            shared.told_full.set(false);
         }
         Err(error) if is_want_of_space(&error) => {
-            tracing::warn!(%segment, %error, "no space for another segment");
+            if !shared.told_full.replace(true) {
+                tracing::warn!(%segment, %error, "no space for another segment of the head log: it is tried again and again");
+            }
             shared.pipeline.borrow_mut().space.on_not_made();
         }
         Err(source) => shared.fail(&FatalError::Create { segment, source }),
@@ -155,6 +159,15 @@ async fn make<D: Device>(shared: &Rc<Shared<D>>, segment: SegmentId) {
     if shared.pipeline.borrow().is_closed() {
         shared.drained.wake_all();
     }
+}
+
+/// Whether the disk has room for another segment. What is kept back of it is used only when nothing else could be written
+/// any more.
+fn has_room<D: Device>(shared: &Shared<D>, bytes: u32) -> bool {
+    let Some(room) = shared.room.get() else { return true };
+    let pipeline = shared.pipeline.borrow();
+    let fits = if pipeline.space.is_short() { room.takes(bytes.into()) } else { room.fits(bytes.into()) };
+    fits || pipeline.space.is_nearly_over()
 }
 
 /// Whether others may make it pass.

@@ -1,6 +1,8 @@
 //! Logs in memory that crash, fail and fill up; each run follows from its seed.
 
 mod releases;
+mod room;
+mod simulation;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -206,7 +208,7 @@ fn the_same_holds_with_commits_in_place_and_with_four_in_flight() {
 
 #[test]
 fn a_disk_that_fails_or_writes_short_or_fills_up_loses_nothing_that_was_acked() {
-    let faults = Faults { io_error: 10, short_write: 10, no_space: 200, not_removed: 200 };
+    let faults = Faults { io_error: 10, short_write: 10, no_space: 200, not_removed: 200, ..Faults::default() };
     for seed in 0..400 {
         history(seed, faults, LogOptions { sync: SyncMode::Fdatasync, ..options() });
     }
@@ -327,6 +329,49 @@ fn a_corrupt_log_is_not_written_to_until_the_loss_is_accepted() {
     let (entries, lsns, recovered) = recover(&world.crash());
     assert_eq!(recovered.verdict(), &Verdict::Clean);
     assert_eq!((entries.len(), entries[19].as_slice(), lsns[19]), (20, &b"after"[..], Lsn::new(21)));
+}
+
+#[test]
+fn a_loss_at_the_end_of_a_segment_that_was_accepted_is_no_new_one() {
+    let (remains, places) = sealed(40);
+    let first = places.iter().rposition(|pos| pos.segment == places[0].segment).expect("it begins there");
+    let mut bad = remains;
+    bad.segments.get_mut(&places[first].segment).unwrap()[places[first].offset as usize] ^= 1;
+    let (_, _, recovered) = recover(&bad);
+    let lost = Lsn::new(first as u64 + 1);
+    let Verdict::Corrupt(damages) = recovered.verdict() else { panic!("{:?}", recovered.verdict()) };
+    assert_eq!(damages[0].lsns, lost..lost.next());
+    let world = World::new(bad, 2, Faults::default(), false);
+    let (_, log) = open(&world, recovered.accept_loss(), 2, options());
+    drop(log);
+    let mut remains = world.crash();
+    let (_, lsns, recovered) = recover(&remains);
+    assert!(matches!(recovered.verdict(), Verdict::Ended { .. }), "{:?}", recovered.verdict());
+    assert_eq!((lsns.len(), lsns.contains(&lost)), (39, false));
+    let next = places[first + 1];
+    remains.segments.get_mut(&next.segment).unwrap()[next.offset as usize] ^= 1;
+    let (_, _, recovered) = recover(&remains);
+    let Verdict::Corrupt(damages) = recovered.verdict() else { panic!("{:?}", recovered.verdict()) };
+    assert_eq!((damages.len(), damages[0].lsns.start), (1, lost.next()), "what is lost beside it is news");
+}
+
+#[test]
+fn a_log_that_ends_with_its_segment_is_sealed_in_the_next_one() {
+    let small = LogOptions { segment_bytes: 16 << 10, ..options() };
+    let world = World::new(Remains::default(), 1, Faults::default(), false);
+    let (told, log) = open(&world, recover(&Remains::default()).2, 1, small);
+    while log.shared.pipeline.borrow().space.has_block() {
+        while log.room(3_000, RoomClass::Data).is_err() {
+            assert!(world.step());
+        }
+        append(&log, &told, vec![7; 3_000], RoomClass::Data).unwrap();
+        log.kick();
+        while log.durable_lsn() < log.assigned_lsn() {
+            world.step();
+        }
+    }
+    world.run(async move { log.seal().await });
+    assert_eq!(recover(&world.crash()).2.verdict(), &Verdict::Clean);
 }
 
 #[test]

@@ -7,10 +7,11 @@ use wire::log_frame::{BLOCK_BYTES, FrameHeader};
 use wire::segment::{FRAMES_AT, SegmentHeader};
 use wire::superblock::{EndedSegment, Superblock};
 
-use super::{Damage, Verdict};
+use super::Verdict;
 use crate::core::release::successor;
 use crate::core::scan::{Judged, Scan, Span};
 use crate::entry::{EntryPos, ReplayedEntry};
+use crate::planted::{Planted, is_planted};
 
 /// A block, as a distance in a file.
 pub(crate) const BLOCK: u32 = 4096;
@@ -117,9 +118,13 @@ impl Ends {
         let Verdict::Corrupt(damages) = &self.verdict else {
             return;
         };
-        for segment in &mut self.segments {
-            let hit = |damage: &Damage| damage.segment == segment.span.segment;
-            segment.span.loss_accepted |= damages.iter().any(hit);
+        let mut end_lsn = self.next_lsn;
+        for segment in self.segments.iter_mut().rev() {
+            if damages.iter().any(|damage| damage.segment == segment.span.segment) {
+                segment.span.loss_accepted = true;
+                segment.end_lsn = end_lsn;
+            }
+            end_lsn = segment.first_lsn.unwrap_or(end_lsn);
         }
         self.verdict = Verdict::LossAccepted(damages.clone());
     }
@@ -156,6 +161,7 @@ impl<S: Source> Replay<S> {
         let first_lsn = block.map_or(Lsn::new(1), |block| block.first_lsn);
         let durable_lsn = block.map_or(Lsn::ZERO, |block| block.durable_lsn);
         let after_found = found.last().map_or(SegmentId::new(1), |last| last.segment.next());
+        let after_found = if is_planted(Planted::SegmentIdReused) { SegmentId::ZERO } else { after_found };
         let next_segment = block.map_or(after_found, |block| block.next_segment.max(after_found));
         let scan = Scan::new(first_lsn, durable_lsn);
         source.expect(segments.iter().map(|segment| segment.span));
@@ -230,6 +236,8 @@ impl<S: Source> Replay<S> {
         let segment = &mut self.segments[index];
         if !segment.ended {
             (segment.end_offset, segment.end_lsn) = end;
+        } else if !self.scan.has_ended() {
+            self.scan.on_known_end(&span, segment.end_offset, segment.end_lsn);
         }
         Ok(())
     }
@@ -238,7 +246,7 @@ impl<S: Source> Replay<S> {
     fn judge(&mut self, index: usize, at: u32, header: &FrameHeader) -> io::Result<bool> {
         let span = self.segments[index].span;
         let frame = self.source.read(span.segment, at, header.disk_bytes())?;
-        if !header.body_holds(frame) {
+        if !header.body_holds(frame) && !is_planted(Planted::BodySumIgnored) {
             self.scan.on_bad_body(&span, header);
             return Ok(false);
         }
@@ -293,7 +301,7 @@ impl<S: Source> Replay<S> {
         let Some((block, _)) = &self.superblock else {
             return Verdict::Fresh;
         };
-        let damages: Vec<_> = self.scan.damages().iter().filter(|damage| !damage.accepted).cloned().collect();
+        let damages: Vec<_> = self.scan.damages().filter(|damage| !damage.accepted).collect();
         if !damages.is_empty() {
             return Verdict::Corrupt(damages);
         }
@@ -314,7 +322,8 @@ pub(crate) fn plan<S: Source>(
 ) -> io::Result<Option<Scanned>> {
     let ended = block.and_then(|block| block.segments.iter().find(|ended| ended.segment == found.segment));
     if let Some(ended) = ended {
-        let limit = ended.end_offset.min(found.file_bytes);
+        let end = if is_planted(Planted::TailNotCut) { found.file_bytes } else { ended.end_offset };
+        let limit = end.min(found.file_bytes);
         let EndedSegment { segment, salt, epoch, end_lsn, end_offset, loss_accepted } = *ended;
         let span = Span { segment, salt, epoch, limit, loss_accepted };
         let file_bytes = found.file_bytes;

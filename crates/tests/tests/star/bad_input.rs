@@ -187,7 +187,7 @@ fn flags_that_can_not_be_are_usage_errors_of_one_line() {
         (&["stream", "create", address, "--timestamping-mode", "server"], &["server", "arrival"]),
         (&["stream", "create", address, "--batch-max-bytes", "4294967296"], &["4294967296"]),
         (&["bucket", "list", "--limit", "0"], &["'0'", "--limit"]),
-        (&["--addr", "http://127.0.0.1:1", "tail", address], &["http://127.0.0.1:1"]),
+        (&["--addr", "http://u@127.0.0.1:1", "tail", address], &["http://u@127.0.0.1:1"]),
         (&["--addr", "ftp://127.0.0.1:1", "tail", address], &["ftp"]),
         (&["--addr", "127.0.0.1:99999", "tail", address], &["127.0.0.1:99999", "host:port"]),
     ];

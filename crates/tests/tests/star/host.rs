@@ -112,9 +112,9 @@ fn a_directory_of_another_version_or_of_something_else_is_refused_untouched() {
     let mut novad = with_one_record(&scratch.join("data"));
     let marker = scratch.join("data").join("FORMAT");
     let ours = fs::read_to_string(&marker).expect("the format");
-    let other = ours.replace('1', "7");
+    let other = ours.replace('2', "7");
     fs::write(&marker, &other).expect("it is changed");
-    check(&novad.try_restart().expect_err("another version"), 4, &["format 7", "format 1", "novad that wrote it"]);
+    check(&novad.try_restart().expect_err("another version"), 4, &["format 7", "format 2", "novad that wrote it"]);
     fs::write(&marker, "garbage\u{0}").expect("it is changed");
     check(&novad.try_restart().expect_err("no version"), 4, &["FORMAT", "--data"]);
     fs::write(&marker, &ours).expect("it is put back");

@@ -18,10 +18,10 @@ const MIB: u64 = 1 << 20;
 async fn honest(client: &Client) {
     let began = Instant::now();
     client.append(&at("honest"), ["x"]).await.expect("an ack");
-    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
-async fn counted(client: &Client, name: &str) -> u64 {
+pub(crate) async fn counted(client: &Client, name: &str) -> u64 {
     let star = client.star().await.expect("the star");
     star.counters.iter().filter(|counter| counter.name == name).map(|counter| counter.value).sum()
 }
@@ -42,7 +42,7 @@ fn a_thousand_idle_connections_cost_little_and_strangers_among_them_are_shown_ou
             stranger.write_all(&b"NOVA\x01\x01\x00\x00"[..number % 9]).expect("it is sent");
         }
         honest(&client).await;
-        eventually(Duration::from_secs(10), "all are accepted", async || {
+        eventually(Duration::from_secs(30), "all are accepted", async || {
             counted(&client, "connections").await >= 1_000
         })
         .await;
@@ -60,7 +60,7 @@ fn a_thousand_idle_connections_cost_little_and_strangers_among_them_are_shown_ou
         }
         assert!(counted(&client, "connections").await >= 500);
         drop(greeted);
-        eventually(Duration::from_secs(10), "the gone are forgotten", async || {
+        eventually(Duration::from_secs(30), "the gone are forgotten", async || {
             counted(&client, "connections").await <= 2
         })
         .await;
@@ -80,7 +80,7 @@ fn one_connection_more_than_there_may_be_is_turned_away_and_told_why() {
         assert!(refusal.message.contains("16"), "{refusal}");
         honest(&client).await;
         drop(held);
-        eventually(Duration::from_secs(10), "places are free again", async || {
+        eventually(Duration::from_secs(30), "places are free again", async || {
             counted(&client, "connections").await == 1
         })
         .await;
@@ -125,7 +125,7 @@ fn starve(shards: u16) {
         // A few pages and a backlog each, as the allocator holds them, where they have asked for 4 GiB.
         assert!(grown < 400 * MIB, "{} MiB for 20 readers that never read", grown / MIB);
         deaf.truncate(1);
-        eventually(Duration::from_secs(10), "the gone are forgotten", async || {
+        eventually(Duration::from_secs(30), "the gone are forgotten", async || {
             counted(&client, "connections").await <= 3
         })
         .await;
@@ -252,7 +252,7 @@ fn sessions_and_subscriptions_without_end_on_one_connection_are_bounded() {
         assert!(grown < 64 * MIB, "{} MiB, {refused} refused", grown / MIB);
         honest(&client).await;
         drop(greedy);
-        eventually(Duration::from_secs(10), "all of it is forgotten", async || {
+        eventually(Duration::from_secs(30), "all of it is forgotten", async || {
             counted(&client, "connections").await <= 1
         })
         .await;
@@ -276,7 +276,7 @@ fn an_append_that_ends_with_its_connection_leaves_a_whole_batch_or_nothing() {
         let cuts: Vec<usize> = (0..40).map(|number| bytes.len() * number / 39).collect();
         join_all(cuts.iter().map(async |cut| Speaker::new(novad.addr()).send(&bytes[..*cut]))).await;
         // Only the last one was whole.
-        eventually(Duration::from_secs(10), "the whole one is there", async || {
+        eventually(Duration::from_secs(30), "the whole one is there", async || {
             client.check_tail(&at("cut")).await.is_ok_and(|tail| tail.seq_num.get() == 2)
         })
         .await;

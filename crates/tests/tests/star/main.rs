@@ -3,19 +3,35 @@
 #![expect(clippy::excessive_nesting, reason = "a test stands in `within`, which takes a level of its own")]
 
 mod bad_input;
+mod caches;
 mod corruption;
+mod crowd;
+mod fail_stop;
 mod files;
+mod full_disk;
 mod hops;
 mod host;
+mod host_command;
 mod hostile;
 mod kill9;
+mod linear;
+mod load;
+mod network;
 mod races;
 mod restart;
+mod s2;
+mod store_away;
+mod store_clock;
 mod store_damage;
+mod store_kill;
 mod store_moves;
+mod store_network;
 mod store_outage;
+mod store_rebuild;
 mod store_refused;
 mod store_restart;
 mod store_settle;
+mod store_shrink;
+mod store_tenures;
 mod verbs;
 mod wire_bounds;

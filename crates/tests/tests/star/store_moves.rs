@@ -5,24 +5,26 @@ use std::time::Duration;
 
 use client::{Address, Class, Client, ConfigPatch, FencingToken, Reason, SeqNum};
 use tests::history::{Acked, Tag, check_dense, read_all};
-use tests::{Novad, Scratch, Store, at, load_of, s3_server, within};
+use tests::{Novad, Scratch, Script, Store, at, load_of, s3_server, within};
+
+use crate::load::impatient;
 
 const KILLS: u32 = 6;
 
-fn token(generation: u64) -> FencingToken {
+pub(crate) fn token(generation: u64) -> FencingToken {
     FencingToken::new(&format!("gen-{generation}")).expect("a token")
 }
 
 /// What is known to have been done.
 #[derive(Debug, Default)]
-struct Known {
-    acked: Acked,
+pub(crate) struct Known {
+    pub(crate) acked: Acked,
     sent: u64,
     trimmed: u64,
     /// The token that was installed last, and one that may have been.
     token: u64,
     tried_token: u64,
-    moves: u32,
+    pub(crate) moves: u32,
 }
 
 async fn move_to(client: &Client, address: &Address, class: Class) -> bool {
@@ -40,7 +42,7 @@ async fn move_to(client: &Client, address: &Address, class: Class) -> bool {
 }
 
 /// Appends, trims, fences and moves until the star is gone.
-async fn work(client: &Client, address: &Address, known: &RefCell<Known>, is_over: &Cell<bool>) {
+pub(crate) async fn work(client: &Client, address: &Address, known: &RefCell<Known>, is_over: &Cell<bool>) {
     let writes = async {
         while !is_over.get() {
             let (index, generation) = {
@@ -88,7 +90,7 @@ async fn work(client: &Client, address: &Address, known: &RefCell<Known>, is_ove
     tokio::join!(writes, verbs);
 }
 
-async fn check(client: &Client, address: &Address, known: &mut Known) {
+pub(crate) async fn check(client: &Client, address: &Address, known: &mut Known) {
     let info = client.get_stream(address).await.expect("the stream");
     let trim_point = info.trim_point.get();
     assert!(trim_point >= known.trimmed, "trimmed to {} and is to {trim_point}", known.trimmed);
@@ -188,5 +190,43 @@ fn a_move_with_the_store_away_is_told_and_the_stream_keeps_what_it_has() {
         novad.kill9();
         novad.restart();
         acked.check(1, &read_all(&novad.client(), &address).await);
+    });
+}
+
+/// Each trouble in its turn, in the midst of a load; a kill comes in each of them.
+#[test]
+fn moves_between_the_classes_with_the_store_slow_down_and_killed_lose_no_record_fence_or_trim() {
+    const TROUBLES: [&[&str]; 3] =
+        [&["store-write: sleep 100", "store-read: sleep 30"], &["store-write: fail", "store-read: fail"], &[]];
+    let scratch = Scratch::new();
+    let script = Script::new(&scratch);
+    let mut novad = Novad::start_failing(&scratch.join("data"), &["--shards", "2", "--settle-age-ms", "20"], &script);
+    within(150, async {
+        let client = novad.client_with_bucket().await;
+        let address = at("moved");
+        client.create_stream(&address, ConfigPatch::default()).await.expect("a stream");
+        client.fence(&address, &token(0)).await.expect("a fence");
+        let known = RefCell::new(Known::default());
+        for round in 0..6 {
+            let client = impatient(&novad);
+            let is_over = Cell::new(false);
+            let kill = async {
+                for step in 0..TROUBLES.len() {
+                    script.tell(&novad, TROUBLES[(round + step) % TROUBLES.len()]);
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                }
+                is_over.set(true);
+                novad.beside(Novad::kill9).await
+            };
+            let ((), killed) = tokio::join!(work(&client, &address, &known, &is_over), kill);
+            novad = killed;
+            script.write(&[]);
+            novad.restart();
+            let mut told = known.take();
+            check(&novad.client(), &address, &mut told).await;
+            known.replace(told);
+        }
+        let known = known.into_inner();
+        assert!(known.moves > 0 && known.acked.len() > load_of(50), "{} moves, {}", known.moves, known.acked.len());
     });
 }

@@ -7,7 +7,7 @@ use tests::history::{Acked, Tag, read_all};
 use tests::{Novad, Scratch, Store, at, eventually, within};
 
 /// Standard appends are refused from so long on.
-const TOLD_WITHIN: Duration = Duration::from_secs(10);
+const TOLD_WITHIN: Duration = Duration::from_secs(30);
 const BACK_WITHIN: Duration = Duration::from_secs(60);
 
 async fn stream(client: &Client, class: Class) -> Address {

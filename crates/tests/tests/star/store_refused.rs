@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use client::{Class, Client, ReadOptions};
+use client::{Class, Client, ReadOptions, Reason};
 use tests::history::{Tag, read_all};
 use tests::{
     Ended, LoopDisk, Novad, Scratch, Store, at, class, eventually, is_about, is_on_a_directory, objects, text, within,
 };
 
-/// Sequence numbers that are given up when the head log of a stream is lost.
+/// Sequence numbers that are given up, or a multiple of them, when the head log of a stream is lost.
 const GAP: u64 = 1 << 32;
 
 /// The refusal is one line that begins with the name of the program and holds all of this.
@@ -125,12 +125,17 @@ fn a_store_that_is_gone_is_never_replaced_by_a_new_one() {
     let store = Store::new(&scratch);
     let mut novad = with_ten(&scratch.join("data"), &store.args(&[]));
     store.take_away();
-    let outcome = novad.try_restart();
-    let told = match outcome {
-        Ok(()) => panic!("it serves without its store: {}", novad.log()),
-        Err(ended) => ended.line,
-    };
-    assert!(told.starts_with("novad: ") && told.contains("store"), "{told}");
+    match novad.try_restart() {
+        // It waits for one that does not answer.
+        Ok(()) => within(20, async {
+            let refused = novad.client().append(&at("kept"), ["too early"]).await.expect_err("there is no store");
+            assert_eq!(refused.reason(), Reason::Unavailable, "{refused}");
+            assert!(!is_on_a_directory(), "it serves without its store: {}", novad.log());
+        }),
+        Err(ended) => {
+            assert!(ended.line.starts_with("novad: ") && ended.line.contains("store"), "{}", ended.line);
+        }
+    }
     // What was made in its place is nobody's.
     if scratch.join("store").exists() {
         fs::remove_dir_all(scratch.join("store")).expect("it is removed");
@@ -285,6 +290,63 @@ fn an_old_copy_of_a_data_directory_is_found_out() {
     fs::rename(scratch.join("copy"), novad.data()).expect("the copy takes its place");
     novad.restart_with(&store.args(&["--accept-loss"]));
     crosses_the_gap(&novad, 20);
+}
+
+/// A log under a number that no shard has is read all the same, and would be served.
+#[test]
+fn a_head_log_of_another_star_is_found_out_before_anything_is_served_from_it() {
+    if !is_about(Class::Express) {
+        return;
+    }
+    let (scratch, elsewhere) = (Scratch::new(), Scratch::new());
+    let (ours, theirs) = (Store::new(&scratch), Store::new(&elsewhere));
+    let mut novad = with_ten(&scratch.join("data"), &ours.args(&[]));
+    let other = with_ten(&elsewhere.join("data"), &theirs.args(&[]));
+    copy(&log_of(&other).join("0"), &log_of(&novad).join("7"));
+    let ended = novad.try_restart().expect_err("it is another's");
+    check(&ended, &["head log", "number 7", "belongs to another store", "at LSN", "--accept-loss"]);
+    // Nothing but its going is asked for.
+    fs::remove_dir_all(log_of(&novad).join("7")).expect("it is removed");
+    novad.restart();
+    has_ten(&novad);
+    novad.kill9();
+    copy(&log_of(&other).join("0"), &log_of(&novad).join("7"));
+    novad.restart_with(&ours.args(&["--accept-loss"]));
+    assert!(log_of(&novad).join("7.lost-0").is_dir(), "it is kept beside");
+    assert!(novad.log().contains("a loss is accepted"), "{}", novad.log());
+    // Nothing of this star was lost by it.
+    has_ten(&novad);
+    within(20, async { append(&novad.client(), 10..11).await });
+}
+
+/// An operator hears what an acceptance costs, and that there was nothing to accept.
+#[test]
+fn an_acceptance_tells_which_streams_it_concerns_and_that_there_was_none() {
+    if !is_about(Class::Express) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let store = Store::new(&scratch);
+    let mut novad = with_ten(&scratch.join("data"), &store.args(&[]));
+    novad.restart_with(&store.args(&["--accept-loss"]));
+    assert!(novad.log().contains("there is nothing to accept"), "{}", novad.log());
+    has_ten(&novad);
+    novad.kill9();
+    let before = novad.log().len();
+    fs::remove_dir_all(log_of(&novad)).expect("the log is removed");
+    novad.restart_with(&store.args(&["--accept-loss"]));
+    let log = novad.log().split_off(before);
+    for part in ["a loss is accepted", "number 0", "kept", "from=10", "streams=1"] {
+        assert!(log.contains(part), "'{part}' is not told: {log}");
+    }
+    assert!(!log.contains("LSN 0") && !log.contains("nothing to accept"), "{log}");
+    within(20, async {
+        let stream = novad.client().get_stream(&at("kept")).await.expect("the stream");
+        let gap = stream.tail.seq_num.get() - 10;
+        assert!(gap > 0 && gap.is_multiple_of(GAP), "{gap}");
+        assert_eq!(stream.settled, stream.tail.seq_num, "what there is of it is in the store");
+    });
+    crosses_the_gap(&novad, 10);
 }
 
 /// The same without a start in between: the epochs are equal, and only how far it reaches gives it away.

@@ -7,7 +7,7 @@ use client::{
     Address, AppendRecord, BucketName, Client, ProducerOptions, ReadOptions, Reason, Record, SubscribeOptions,
 };
 use tests::history::{Tag, check_dense, read_all};
-use tests::{Novad, Scratch, at, eventually, is_about, within};
+use tests::{Novad, Scratch, at, eventually, is_about, kept_bytes, within};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -22,9 +22,7 @@ async fn settle(client: &Client, address: &Address) {
 
 /// Bytes that the segments of a head log hold on disk.
 fn log_bytes(data: &Path) -> u64 {
-    use std::os::unix::fs::MetadataExt;
-    let segments = std::fs::read_dir(data.join("log").join("0")).expect("the head log").flatten();
-    segments.filter_map(|file| file.metadata().ok()).map(|meta| meta.blocks() * 512).sum()
+    kept_bytes(&data.join("log").join("0"))
 }
 
 const RECORDS_OF_200_MIB: u64 = 3_500;

@@ -178,7 +178,7 @@ fn bytes_that_are_no_frame_are_answered_with_what_is_wrong_and_the_connection_is
     let cases = [
         (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec(), "don't start a frame"),
         (vec![0; 64], "don't start a frame"),
-        (changed(4, VERSION + 1, true), "wire version 2"),
+        (changed(4, VERSION + 1, true), "wire version 3"),
         (changed(9, 1, false), "header is damaged"),
         (changed(5, 200, true), "frame kind 200"),
         (changed(6, 4, true), "flags 0x0004"),

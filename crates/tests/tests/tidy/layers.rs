@@ -8,15 +8,20 @@ use crate::tree::{self, Source};
 /// Which crates of ours each may use: the table of `docs/ARCHITECTURE.md`.
 const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &[]),
+    ("failpoints", &[]),
+    ("model", &[]),
     ("tuning", &["wire"]),
-    ("express-log", &["wire", "tuning"]),
-    ("dataplane", &["wire", "tuning", "express-log"]),
-    ("control", &["wire", "tuning"]),
+    ("express-log", &["wire", "tuning", "failpoints"]),
+    ("dataplane", &["wire", "tuning", "express-log", "failpoints"]),
+    ("control", &["wire", "tuning", "failpoints"]),
     ("client", &["wire"]),
     ("gateway", &["wire", "client"]),
-    ("cli", &["wire", "tuning", "express-log", "dataplane", "control", "client", "gateway", "bench"]),
+    ("cli", &["wire", "tuning", "express-log", "dataplane", "control", "client", "gateway", "bench", "failpoints"]),
     ("bench", &["wire", "tuning", "express-log", "client"]),
-    ("tests", &["wire", "tuning", "express-log", "dataplane", "control", "client", "gateway", "cli", "bench"]),
+    (
+        "tests",
+        &["wire", "tuning", "express-log", "dataplane", "control", "client", "gateway", "cli", "bench", "failpoints"],
+    ),
 ];
 
 /// Which crates alone may use some crates from outside.
@@ -31,14 +36,23 @@ const OUTSIDE: &[(&str, &[&str])] = &[
     ("aws-smithy-types", &["control"]),
     ("tokio", &["control", "client", "gateway", "cli", "bench", "tests"]),
     ("axum", &["gateway"]),
+    ("hyper", &["gateway", "client"]),
+    ("hyper-util", &["gateway", "client"]),
+    ("hyper-rustls", &["client"]),
+    ("rustls", &["client"]),
+    ("prost", &["gateway"]),
     ("clap", &["cli"]),
     ("toml", &["tuning", "tests"]),
     ("anyhow", &[]),
 ];
 
-/// The only files that may hold unsafe code; one that holds none leaves the list.
-const UNSAFE: &[&str] =
-    &["crates/dataplane/src/os.rs", "crates/express-log/src/device/disk.rs", "crates/express-log/src/ring.rs"];
+/// The only files that may hold unsafe code, with how often each says `unsafe`. A number may only be
+/// lowered, and a file that holds none leaves the list.
+const UNSAFE: &[(&str, usize)] = &[
+    ("crates/dataplane/src/os.rs", 3),
+    ("crates/express-log/src/device/disk.rs", 1),
+    ("crates/express-log/src/ring.rs", 7),
+];
 
 fn may_use(user: &str, used: &str, is_ours: bool) -> bool {
     let row = |table: &[(&str, &'static [&'static str])], name: &str| {
@@ -51,18 +65,21 @@ fn may_use(user: &str, used: &str, is_ours: bool) -> bool {
     }
 }
 
-fn unsafe_faults(sources: &[Source], allowed: &[&str]) -> Vec<String> {
+fn unsafe_faults(sources: &[Source], allowed: &[(&str, usize)]) -> Vec<String> {
     let mut faults = Vec::new();
-    let mut idle = allowed.to_vec();
+    let mut counts: Vec<_> = allowed.iter().map(|(path, count)| (*path, *count, 0)).collect();
     for source in sources {
-        let mut found = tree::names(&source.code).filter(|(_, name)| *name == "unsafe");
-        if let Some((byte, _)) = found.next() {
-            let is_allowed = allowed.contains(&source.path.as_str());
-            faults.extend((!is_allowed).then(|| format!("{} is unsafe", source.at(byte))));
-            idle.retain(|path| *path != source.path);
+        for (byte, _) in tree::names(&source.code).filter(|(_, name)| *name == "unsafe") {
+            match counts.iter_mut().find(|(path, _, _)| *path == source.path) {
+                Some((_, allowed, found)) if *found < *allowed => *found += 1,
+                _ => faults.push(format!("{} is unsafe", source.at(byte))),
+            }
         }
     }
-    faults.extend(idle.iter().map(|path| format!("{path} holds no unsafe code")));
+    let slack = counts.iter().filter(|(_, allowed, found)| found < allowed);
+    faults.extend(slack.map(|(path, allowed, found)| {
+        format!("{path} is unsafe {found} times, not {allowed}: lower or remove its entry in UNSAFE")
+    }));
     faults
 }
 
@@ -111,12 +128,17 @@ fn every_crate_from_outside_has_its_reason_in_the_decision() {
 }
 
 #[test]
-fn unsafe_code_stands_in_few_files() {
-    let text = "fn f() { unsafe { g() } } // unsafe\n";
-    let bad = [Source::new("crates/client/src/a.rs", text)];
-    assert_eq!(unsafe_faults(&bad, &[]).len(), 1);
-    assert_eq!(unsafe_faults(&bad, &["crates/client/src/a.rs"]).len(), 0);
-    assert_eq!(unsafe_faults(&[], &["crates/client/src/a.rs"]).len(), 1);
-    let remedy = "do it without, or move it into one of the files in UNSAFE";
-    report(&unsafe_faults(&tree::sources(), UNSAFE), remedy);
+fn unsafe_code_stands_in_few_files_and_grows_in_none() {
+    let text = "fn f() { unsafe { g() } } // unsafe\nunsafe fn g() { \"unsafe\"; unsafe_code() }\n";
+    let file = "crates/client/src/a.rs";
+    let check = |allowed: &[(&str, usize)], wanted: usize| {
+        let faults = unsafe_faults(&[Source::new(file, text)], allowed);
+        assert_eq!(faults.len(), wanted, "{allowed:?}: {faults:?}");
+    };
+    check(&[], 2);
+    check(&[(file, 1)], 1);
+    check(&[(file, 2)], 0);
+    check(&[(file, 3)], 1);
+    check(&[(file, 2), ("crates/client/src/gone.rs", 1)], 1);
+    report(&unsafe_faults(&tree::sources(), UNSAFE), "do it without, or in one of the files in UNSAFE");
 }

@@ -3,6 +3,7 @@
 //! One file a check. Each check is a function from the tree to its faults, tried on a bad example
 //! before it is run on the tree. `NOVA_BLESS=1` writes the generated parts of the documentation anew.
 
+mod advisories;
 mod copies;
 mod cores;
 mod docs;

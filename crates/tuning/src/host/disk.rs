@@ -163,6 +163,12 @@ pub(crate) fn free_bytes(directory: &Path) -> io::Result<u64> {
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
+/// Bytes of the whole file system below `directory`, which must exist.
+pub(crate) fn disk_bytes(directory: &Path) -> io::Result<u64> {
+    let stat = rustix::fs::statvfs(directory)?;
+    Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
+}
+
 /// The folder in `/sys` of the whole device below `directory`: that of a partition's parent.
 fn device_folder(directory: &Path) -> Option<PathBuf> {
     let device = rustix::fs::stat(directory).ok()?.st_dev;

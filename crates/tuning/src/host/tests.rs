@@ -2,7 +2,7 @@
 
 use super::disk::{FileSystem, Fitness};
 use super::kernel::{KernelRelease, judge_io_uring};
-use super::{HostFacts, cpu_model, cpus_allowed};
+use super::{HostFacts, cpu_model, cpus_allowed, nearest_directory};
 
 #[test]
 fn the_version_is_read_from_any_release_name() {
@@ -64,6 +64,16 @@ fn this_machine_has_a_cpu_memory_a_kernel_and_a_disk() {
     assert!(facts.memory_bytes > 64 << 20);
     assert!(KernelRelease::parse(&facts.kernel).is_some(), "{}", facts.kernel);
     assert!(facts.disk.unwrap().free_bytes > 0);
+}
+
+#[test]
+fn the_nearest_directory_is_one_that_is_there_and_never_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("file"), "").unwrap();
+    for below in ["", "a", "a/b/c", "file", "file/a"] {
+        assert_eq!(nearest_directory(&folder.path().join(below)), folder.path(), "{below}");
+    }
+    assert_eq!(nearest_directory("nowhere/at/all".as_ref()), std::env::current_dir().unwrap());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Are shards laid over CPUs and disk as promised?
 
-use super::{Plan, log_bytes_max};
+use super::{Plan, check_new_logs, log_bytes_max};
+use crate::room::Marks;
 use crate::settings::Log;
 use crate::units::Bytes;
 
@@ -36,30 +37,27 @@ fn more_shards_than_cpus_take_turns() {
 }
 
 #[test]
-fn a_log_takes_what_the_settings_say_while_the_disk_has_it() {
-    let log = Log { bytes_max: Bytes::gib(2), ..Log::default() };
-    assert_eq!(log_bytes_max(&log, 3, Bytes::gib(100)), Ok(Bytes::gib(2)));
+fn a_log_takes_what_the_settings_say_in_whole_segments() {
+    let log = |bytes_max| Log { bytes_max, ..Log::default() };
+    assert_eq!(log_bytes_max(&log(Bytes::gib(2))), Bytes::gib(2));
+    assert_eq!(log_bytes_max(&log(Bytes::new(Bytes::gib(2).get() - 1))), Bytes::mib(2048 - 64));
 }
 
 #[test]
-fn on_a_smaller_disk_it_takes_its_share_in_whole_segments() {
-    let bytes = log_bytes_max(&Log::default(), 3, Bytes::gib(10)).unwrap();
-    assert_eq!(bytes.get() % Bytes::mib(64).get(), 0);
-    assert!(bytes.get() * 3 <= Bytes::gib(8).get());
-    assert!((bytes.get() + Bytes::mib(64).get()) * 3 > Bytes::gib(8).get() - 300);
-}
-
-#[test]
-fn too_little_room_is_refused_with_what_would_be_needed() {
-    let error = log_bytes_max(&Log::default(), 2, Bytes::mib(500)).unwrap_err();
-    assert_eq!(error.need, Bytes::mib(512));
-    assert!(error.to_string().contains("2 head logs of 4 segments of 64MiB need 512MiB"), "{error}");
+fn too_little_room_for_new_logs_is_refused_with_what_would_be_needed() {
+    let segments_bytes = 2 * Bytes::mib(64).get();
+    let marks = Marks::of(Bytes::gib(100).get(), segments_bytes, true);
+    let need = 4 * segments_bytes + marks.reserve_bytes + marks.low_bytes;
+    assert_eq!(check_new_logs(&Log::default(), 2, Bytes::new(need), &marks), Ok(()));
+    let error = check_new_logs(&Log::default(), 2, Bytes::new(need - 1), &marks).unwrap_err().to_string();
+    assert!(error.contains("2 head logs of 4 segments of 64MiB, with 384MiB that are kept back"), "{error}");
+    assert!(error.contains(&format!("need {}", Bytes::new(need))), "{error}");
 }
 
 #[test]
 fn a_log_has_no_more_segments_than_a_superblock_lists() {
     let log = Log { bytes_max: Bytes::gib(16_384), ..Log::default() };
-    let bytes = log_bytes_max(&log, 1, Bytes::gib(1 << 20)).unwrap();
+    let bytes = log_bytes_max(&log);
     let segments = bytes.get() / log.segment_bytes.get();
     assert_eq!(segments, wire::superblock::SEGMENTS_MAX as u64);
 }

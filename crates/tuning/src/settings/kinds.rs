@@ -1,9 +1,44 @@
 //! Which kinds of value are only met in settings?
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use super::table::SettingValue;
+use crate::units::Bytes;
+
+/// How much of the local disk keeps blocks of settled records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BlockCache {
+    /// What suits the store; written as `auto`.
+    Auto,
+    /// This much; 0 is none.
+    Bytes(Bytes),
+}
+
+impl BlockCache {
+    const BYTES_MIN: Bytes = Bytes::mib(16);
+    const BYTES_MAX: Bytes = Bytes::gib(16_384);
+}
+
+impl SettingValue for BlockCache {
+    const WANTED: &'static str = "auto, 0 for none, or a size of 16MiB to 16TiB";
+    fn read(text: &str) -> Option<Self> {
+        if text == "auto" {
+            return Some(Self::Auto);
+        }
+        let bytes: Bytes = text.parse().ok()?;
+        let is_size = (Self::BYTES_MIN..=Self::BYTES_MAX).contains(&bytes);
+        (is_size || bytes.get() == 0).then_some(Self::Bytes(bytes))
+    }
+    fn show(&self) -> String {
+        match self {
+            Self::Auto => "auto".to_owned(),
+            Self::Bytes(bytes) => bytes.to_string(),
+        }
+    }
+}
 
 /// How a commit of the head log is made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +69,54 @@ impl SettingValue for LogSync {
     }
     fn show(&self) -> String {
         self.to_string()
+    }
+}
+
+/// Where a surface listens that may be left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Listener {
+    /// Nowhere; written as `off`.
+    Off,
+    /// At this address.
+    At(SocketAddr),
+}
+
+impl Listener {
+    /// Where it listens, if it does.
+    #[must_use]
+    pub fn addr(self) -> Option<SocketAddr> {
+        match self {
+            Self::Off => None,
+            Self::At(addr) => Some(addr),
+        }
+    }
+}
+
+/// A text that says nowhere to listen.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("'{text}' is not {}", Listener::WANTED)]
+pub struct NoListener {
+    text: String,
+}
+
+impl FromStr for Listener {
+    type Err = NoListener;
+
+    fn from_str(text: &str) -> Result<Self, NoListener> {
+        match text {
+            "off" => Ok(Self::Off),
+            _ => text.parse().map(Self::At).map_err(|_| NoListener { text: text.to_owned() }),
+        }
+    }
+}
+
+impl SettingValue for Listener {
+    const WANTED: &'static str = "an IP address and a port, such as 127.0.0.1:8080, or off";
+    fn read(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+    fn show(&self) -> String {
+        self.addr().map_or_else(|| "off".to_owned(), |addr| addr.to_string())
     }
 }
 
@@ -84,7 +167,8 @@ impl SettingValue for StoreAddress {
         }
         match text {
             "in-data" => Some(Self::InData),
-            other if other.is_empty() || other.contains("://") => None,
+            // With a slash too few it is a slip, and would make a directory of that name.
+            other if other.is_empty() || other.contains("://") || other.starts_with("s3:") => None,
             other => Some(Self::Directory(PathBuf::from(other))),
         }
     }

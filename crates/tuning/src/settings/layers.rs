@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -127,10 +128,12 @@ pub enum SettingsError {
     },
     /// The address can be reached by others, and nobody said that this is meant.
     #[error(
-        "`listen` is set {origin} to `{listen}`, which others can reach while there is no access \
+        "`{setting}` is set {origin} to `{listen}`, which others can reach while there is no access \
          control: listen on 127.0.0.1, or say --insecure"
     )]
     Exposed {
+        /// The setting.
+        setting: &'static str,
         /// The address.
         listen: String,
         /// Where it stands.
@@ -321,12 +324,19 @@ impl Loaded {
     }
 
     fn check_exposure(&self) -> Result<(), SettingsError> {
-        let listen = self.settings.listen;
-        if listen.ip().is_loopback() || self.settings.insecure {
-            return Ok(());
+        let surfaces = [
+            ("listen", Some(self.settings.listen)),
+            ("http", self.settings.http.addr()),
+            ("s2", self.settings.s2.addr()),
+        ];
+        let is_exposed = |listen: &SocketAddr| !listen.ip().is_loopback() && !self.settings.insecure;
+        for (setting, listen) in surfaces {
+            if let Some(listen) = listen.filter(is_exposed) {
+                let origin = self.origin_of(setting).clone();
+                return Err(SettingsError::Exposed { setting, listen: listen.to_string(), origin });
+            }
         }
-        let origin = self.origin_of("listen").clone();
-        Err(SettingsError::Exposed { listen: listen.to_string(), origin })
+        Ok(())
     }
 
     fn check_shares(&self) -> Result<(), SettingsError> {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::Write;
 
-use super::{Layers, Loaded, LogSync, Origin, Settings, SettingsError, StoreAddress};
+use super::{BlockCache, Layers, Loaded, LogSync, Origin, Settings, SettingsError, StoreAddress};
 use crate::units::{Bytes, Millis};
 
 fn setting(name: &str) -> &'static super::Setting {
@@ -171,6 +171,19 @@ fn an_address_that_others_can_reach_needs_plain_words() {
         from_environment(&[("NOVA_LISTEN", address), ("NOVA_INSECURE", "true")]).unwrap();
     }
     from_environment(&[("NOVA_LISTEN", "[::1]:7781")]).unwrap();
+    let error = from_environment(&[("NOVA_HTTP", "0.0.0.0:80")]).unwrap_err().to_string();
+    assert!(error.contains("`http`") && error.contains("0.0.0.0:80"), "{error}");
+    let error = from_environment(&[("NOVA_S2", "0.0.0.0:80")]).unwrap_err().to_string();
+    assert!(error.contains("`s2`") && error.contains("0.0.0.0:80"), "{error}");
+    assert_eq!(from_environment(&[]).unwrap().settings().s2.addr(), None);
+}
+
+#[test]
+fn http_may_be_off() {
+    let loaded = from_environment(&[("NOVA_HTTP", "off")]).unwrap();
+    assert_eq!(loaded.settings().http.addr(), None);
+    let loaded = from_environment(&[("NOVA_HTTP", "127.0.0.1:0")]).unwrap();
+    assert_eq!(loaded.settings().http.addr().unwrap().port(), 0);
 }
 
 #[test]
@@ -199,7 +212,7 @@ fn a_store_is_a_directory_or_a_bucket_and_no_other_scheme() {
     let s3 = StoreAddress::S3 { bucket: "b".into(), prefix: "p/q".into() };
     assert_eq!(store("s3://b/p/q").unwrap(), s3);
     assert_eq!(s3.directory(data), None);
-    for text in ["", "s3://", "gs://b/p", "s3:///p"] {
+    for text in ["", "s3://", "gs://b/p", "s3:///p", "s3:/b/p", "s3:b"] {
         assert!(matches!(store(text), Err(SettingsError::Malformed { .. })), "{text}");
     }
 }
@@ -218,4 +231,18 @@ fn a_segment_is_whole_blocks() {
     let text = error.to_string();
     assert!(text.ends_with("which is not a multiple of 4KiB: round it to one"), "{text}");
     from_environment(&[("NOVA_LOG_SEGMENT_BYTES", "8392704")]).unwrap();
+}
+
+#[test]
+fn a_block_cache_is_left_to_nova_or_none_or_large_enough_to_be_one() {
+    let cache = |text: &str| {
+        from_environment(&[("NOVA_BLOCK_CACHE_BYTES", text)]).map(|loaded| loaded.settings().block_cache_bytes)
+    };
+    assert_eq!(cache("auto").unwrap(), BlockCache::Auto);
+    assert_eq!(cache("0").unwrap(), BlockCache::Bytes(Bytes::new(0)));
+    assert_eq!(cache("16MiB").unwrap(), BlockCache::Bytes(Bytes::mib(16)));
+    for text in ["1MiB", "17TiB", "none", "-1"] {
+        let error = cache(text).unwrap_err().to_string();
+        assert!(error.contains(text) && error.contains("auto, 0 for none, or a size of 16MiB to 16TiB"), "{error}");
+    }
 }

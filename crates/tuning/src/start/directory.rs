@@ -11,7 +11,7 @@ use thiserror::Error;
 use crate::host::{self, FileSystem, Fitness};
 
 /// Version of the layout of a data directory; a directory of another one is refused.
-const DATA_FORMAT: u32 = 1;
+const DATA_FORMAT: u32 = 2;
 
 const FORMAT_FILE: &str = "FORMAT";
 const FORMAT_DRAFT: &str = "FORMAT.new";
@@ -171,7 +171,12 @@ impl DataDirectory {
 
     /// Bytes that can still be written to it.
     pub fn free_bytes(&self) -> Result<u64, DirectoryError> {
-        host::free_bytes(&self.path).map_err(|source| DirectoryError::Io { path: self.path.clone(), source })
+        host::free_bytes(&self.path).map_err(|source| self.failed(source))
+    }
+
+    /// Why something that was asked of it failed.
+    pub(super) fn failed(&self, source: io::Error) -> DirectoryError {
+        write_error(&self.path, source)
     }
 }
 
@@ -220,7 +225,10 @@ fn lock(path: &Path) -> Result<File, DirectoryError> {
         }
         Err(errno) => return Err(write_error(path, errno.into())),
     }
-    let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
+    // In place, and what is longer is cut off after that: on a disk without a free block there must be no need for one.
+    let line = format!("{}\n", std::process::id());
+    let written = file.rewind().and_then(|()| file.write_all(line.as_bytes()));
+    let written = written.and_then(|()| file.set_len(line.len() as u64));
     written.map_err(|source| write_error(path, source))?;
     Ok(file)
 }

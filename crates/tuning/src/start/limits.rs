@@ -33,9 +33,9 @@ pub enum LimitError {
     /// Too few files may be open.
     #[error(
         "this process may open {allowed} files and needs {needed} for {shards} shards with \
-         connections_max = {connections_max} (RLIMIT_NOFILE): raise it with `ulimit -n {needed}`, \
-         or lower connections_max{}",
-        fitting(*connections_fitting)
+         connections_max = {connections_max}{}: raise RLIMIT_NOFILE with `ulimit -n {needed}`, or lower \
+         connections_max{}",
+        beside(*http_connections_max), fitting(*connections_fitting)
     )]
     OpenFiles {
         /// What it may open at most.
@@ -46,9 +46,15 @@ pub enum LimitError {
         shards: usize,
         /// What the settings say.
         connections_max: u32,
+        /// What the settings say of HTTP; 0 when it is off.
+        http_connections_max: u32,
         /// The most connections a shard that would fit; 0 when none would.
         connections_fitting: u64,
     },
+}
+
+fn beside(http_connections: u32) -> String {
+    if http_connections == 0 { String::new() } else { format!(" and http_connections_max = {http_connections}") }
 }
 
 fn fitting(connections: u64) -> String {
@@ -69,32 +75,55 @@ pub(super) fn ensure_memlock() -> Result<(), LimitError> {
 }
 
 /// Raises the soft limit of open files when it is too small and the hard one allows it.
-pub(super) fn ensure_open_files(shards: usize, connections_max: u32) -> Result<(), LimitError> {
+pub(super) fn ensure_open_files(
+    shards: usize,
+    connections_max: u32,
+    http_connections_max: u32,
+) -> Result<(), LimitError> {
     let limit = getrlimit(Resource::Nofile);
-    let needed = open_files_needed(shards, connections_max);
+    let needed = open_files_needed(shards, connections_max, http_connections_max);
     match judge(limit, needed) {
         Verdict::Enough => Ok(()),
         Verdict::Raise(raised) if setrlimit(Resource::Nofile, raised).is_ok() => Ok(()),
         Verdict::Raise(_) | Verdict::TooSmall => {
             let allowed = limit.maximum.or(limit.current).unwrap_or(0);
-            Err(open_files_error(allowed, shards, connections_max))
+            Err(open_files_error(allowed, shards, connections_max, http_connections_max))
         }
     }
 }
 
-pub(super) fn open_files_error(allowed: u64, shards: usize, connections_max: u32) -> LimitError {
-    let per_shard = allowed.saturating_sub(PROCESS_FILES) / count(shards.max(1));
+pub(super) fn open_files_error(
+    allowed: u64,
+    shards: usize,
+    connections_max: u32,
+    http_connections_max: u32,
+) -> LimitError {
     LimitError::OpenFiles {
         allowed,
-        needed: open_files_needed(shards, connections_max),
+        needed: open_files_needed(shards, connections_max, http_connections_max),
         shards,
         connections_max,
-        connections_fitting: per_shard.saturating_sub(shard_files()),
+        http_connections_max,
+        connections_fitting: connections_fitting(allowed, shards, http_connections_max),
     }
 }
 
-pub(super) fn open_files_needed(shards: usize, connections_max: u32) -> u64 {
-    count(shards) * (u64::from(connections_max) + shard_files()) + PROCESS_FILES
+/// Connections that each shard may hold where so many files may be open; 0 when none may.
+pub(crate) fn connections_fitting(allowed: u64, shards: usize, http_connections_max: u32) -> u64 {
+    let others = PROCESS_FILES + u64::from(http_connections_max);
+    let per_shard = allowed.saturating_sub(others) / count(shards.max(1));
+    per_shard.saturating_sub(shard_files())
+}
+
+/// Memory that may have to be locked for so many shards.
+pub(crate) fn memlock_needed(shards: u64) -> u64 {
+    MEMLOCK_BYTES_MIN.saturating_mul(shards.max(1))
+}
+
+/// Files that are open when every connection is taken.
+pub(crate) fn open_files_needed(shards: usize, connections_max: u32, http_connections_max: u32) -> u64 {
+    let of_shards = count(shards) * (u64::from(connections_max) + shard_files());
+    of_shards + u64::from(http_connections_max) + PROCESS_FILES
 }
 
 fn shard_files() -> u64 {

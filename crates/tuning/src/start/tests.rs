@@ -8,7 +8,8 @@ use rustix::process::Rlimit;
 use super::directory::{DataDirectory, DirectoryError};
 use super::limits::{LimitError, Verdict, judge, open_files_error, open_files_needed};
 use super::{Notice, StartError, prepare};
-use crate::settings::Settings;
+use crate::plan::Plan;
+use crate::settings::{Listener, Settings};
 use crate::units::Bytes;
 
 /// A folder on a disk: `/tmp` is in memory on some hosts, and would be refused.
@@ -53,7 +54,7 @@ fn another_format_is_refused_with_both_versions_and_left_as_it_was() {
     let error = DataDirectory::open(folder.path()).unwrap_err();
     assert!(matches!(error, DirectoryError::OtherFormat { found: 7, .. }));
     let text = error.to_string();
-    assert!(text.contains("format 7") && text.contains("format 1"), "{text}");
+    assert!(text.contains("format 7") && text.contains("format 2"), "{text}");
     assert_eq!(fs::read_to_string(folder.path().join("FORMAT")).unwrap(), "nova data 7\n");
 }
 
@@ -74,7 +75,7 @@ fn what_a_crash_while_it_was_made_left_behind_opens_as_new() {
     fs::write(folder.path().join("FORMAT.new"), "nova d").unwrap();
     fs::create_dir(folder.path().join("lost+found")).unwrap();
     DataDirectory::open(folder.path()).unwrap();
-    assert_eq!(fs::read_to_string(folder.path().join("FORMAT")).unwrap(), "nova data 1\n");
+    assert_eq!(fs::read_to_string(folder.path().join("FORMAT")).unwrap(), "nova data 2\n");
 }
 
 #[test]
@@ -110,12 +111,12 @@ fn a_soft_limit_is_raised_as_far_as_the_hard_one_allows() {
 
 #[test]
 fn too_few_files_names_what_would_fit() {
-    let allowed = open_files_needed(2, 500);
-    let error = open_files_error(allowed, 2, 4_096);
+    let allowed = open_files_needed(2, 500, 70);
+    let error = open_files_error(allowed, 2, 4_096, 70);
     assert!(matches!(error, LimitError::OpenFiles { connections_fitting: 500, .. }), "{error}");
     let text = error.to_string();
     assert!(text.contains("connections_max = 4096") && text.ends_with("connections_max to 500"));
-    let error = open_files_error(100, 2, 4_096).to_string();
+    let error = open_files_error(100, 2, 4_096, 0).to_string();
     assert!(error.ends_with("or lower connections_max"), "{error}");
 }
 
@@ -129,38 +130,61 @@ fn too_little_locked_memory_names_both_sizes() {
 
 fn settings_in(path: &Path) -> Settings {
     let data = path.join("nova-data");
-    Settings { data, shards: 1, connections_max: 16, ..Settings::default() }
+    Settings { data, shards: 1, connections_max: 16, http: Listener::Off, ..Settings::default() }
 }
 
 #[test]
 fn a_good_host_is_prepared_and_its_directory_held() {
     let folder = disk_folder();
     let settings = settings_in(folder.path());
-    let prepared = prepare(&settings, |_| 0).unwrap();
+    let prepared = prepare(&settings, |_| false).unwrap();
     assert_eq!(prepared.plan.shard_cpus().len(), 1);
-    assert!(prepared.log_bytes_max <= settings.log.bytes_max);
-    let second = prepare(&settings, |_| 0).unwrap_err();
+    assert_eq!(prepared.log_bytes_max, settings.log.bytes_max);
+    assert!(!prepared.rooms.is_any_low() && prepared.rooms.store.is_some());
+    assert_eq!(prepared.rooms.each().count(), 1, "the store lies on the same disk");
+    let second = prepare(&settings, |_| false).unwrap_err();
     assert!(matches!(second, StartError::Directory(DirectoryError::Locked { .. })), "{second}");
 }
 
 #[test]
-fn more_shards_than_cpus_and_a_smaller_disk_are_told() {
+fn more_shards_than_cpus_are_told() {
     let folder = disk_folder();
     let mut settings = Settings { shards: 64, ..settings_in(folder.path()) };
-    settings.log.bytes_max = Bytes::gib(16_384);
     settings.log.segment_bytes = Bytes::mib(8);
-    let prepared = prepare(&settings, |_| 0).unwrap();
-    let told = |want: fn(&Notice) -> bool| prepared.notices.iter().any(want);
+    let prepared = prepare(&settings, |_| false).unwrap();
     if crate::host::cpus_allowed().len() <= 64 {
-        assert!(told(|notice| matches!(notice, Notice::CoresShared { .. })));
+        assert!(prepared.notices.iter().any(|notice| matches!(notice, Notice::CoresShared { .. })));
     }
-    assert!(told(|notice| matches!(notice, Notice::LogSmaller { .. })));
 }
 
 #[test]
-fn what_the_logs_hold_already_counts_as_their_room() {
+fn new_logs_want_room_and_those_that_are_there_are_served_anyhow() {
     let folder = disk_folder();
-    let settings = settings_in(folder.path());
-    let prepared = prepare(&settings, |_| 1 << 50).unwrap();
-    assert_eq!(prepared.log_bytes_max, settings.log.bytes_max);
+    let mut settings = Settings { shards: 64, ..settings_in(folder.path()) };
+    settings.log.segment_bytes = Bytes::gib(1);
+    // 64 logs of four such segments: more than a disk for tests has.
+    if crate::host::disk_bytes(folder.path()).unwrap() > Bytes::gib(256).get() {
+        return;
+    }
+    let error = prepare(&settings, |_| false).unwrap_err();
+    assert_eq!(error.reason(), wire::reason::Reason::ResourceExhausted, "{error}");
+    assert!(error.to_string().contains("64 head logs of 4 segments of 1GiB"), "{error}");
+    let prepared = prepare(&settings, |_| true).unwrap();
+    assert!(prepared.rooms.is_any_low());
+    assert!(prepared.notices.iter().any(|notice| notice.to_string().contains("no records are taken")));
+}
+
+#[test]
+fn shards_that_are_where_the_plan_has_none_are_told_in_a_line() {
+    let settings = Settings::default();
+    let cpus = crate::host::cpus_allowed();
+    let suited = Plan::new(0, &cpus);
+    if cpus.len() <= 4 {
+        assert_eq!(super::plan_left(&settings, &suited), None, "what novad does by itself suits a small host");
+    }
+    let elsewhere = Plan::new(1, &[cpus[0]]);
+    if cpus.len() > 1 {
+        let told = super::plan_left(&settings, &elsewhere).unwrap().to_string();
+        assert!(told.contains(&format!("on CPU {}", cpus[0])) && told.contains("nova host plan"), "{told}");
+    }
 }

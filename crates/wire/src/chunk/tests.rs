@@ -231,7 +231,7 @@ fn a_header_of_another_build_is_refused_by_what_differs() {
         ObjectHeader::decode(&bytes).unwrap_err()
     };
     assert_eq!(with(4, 2), ObjectError::Format { found: 2 });
-    assert_eq!(with(6, 4), ObjectError::Kind { found: 4 });
+    assert_eq!(with(6, 5), ObjectError::Kind { found: 5 });
     assert_eq!(with(64, 64), ObjectError::Slot { found: 64 });
     assert!(matches!(with(0, 0), ObjectError::Magic { what: "header", .. }));
 }

@@ -5,7 +5,7 @@ use super::*;
 fn strict() -> StreamConfig {
     StreamConfig {
         class: Class::Express,
-        retention: Retention { max_age_ms: 1000, max_bytes: 5 },
+        retention: Retention { max_age_ms: 1000, by_arrival: false, max_bytes: 5 },
         batch: BatchPolicy { max_bytes: 1, max_records: 2, max_delay_ms: 3 },
         throughput_max_bytes_per_second: 9,
         ..StreamConfig::default()
@@ -30,12 +30,16 @@ fn uncapped_and_age_exclude_each_other_on_the_merged_configuration() {
     let uncapped = ConfigPatch { timestamping_uncapped: Some(true), ..ConfigPatch::default() };
     assert_eq!(uncapped.fill(&strict()).check(), Err(ConfigError::UncappedWithAge { max_age_ms: 1000 }));
     assert_eq!(uncapped.fill(&StreamConfig::default()).check(), Ok(()));
+    let by_arrival = ConfigPatch { retention_by_arrival: Some(true), ..uncapped };
+    assert_eq!(by_arrival.fill(&strict()).check(), Ok(()), "arrivals follow the wall clock");
 }
 
 #[test]
 fn only_retention_changes_without_a_hand_off() {
     let retention = ConfigPatch { retention_max_bytes: Some(7), ..ConfigPatch::default() };
     assert!(!strict().needs_hand_off(&retention.apply(&strict())));
+    let empty = ConfigPatch { delete_on_empty_ms: Some(7), retention_by_arrival: Some(true), ..ConfigPatch::default() };
+    assert!(!strict().needs_hand_off(&empty.apply(&strict())));
     let class = ConfigPatch { class: Some(Class::Standard), ..ConfigPatch::default() };
     assert!(strict().needs_hand_off(&class.apply(&strict())));
 }
@@ -60,6 +64,8 @@ fn a_patch_comes_back_as_it_was() {
         class: Some(Class::Express),
         timestamping_uncapped: Some(false),
         batch_max_delay_ms: Some(0),
+        retention_by_arrival: Some(true),
+        delete_on_empty_ms: Some(60_000),
         ..ConfigPatch::default()
     };
     assert_eq!(ConfigPatch::from_bytes(&patch.to_bytes()), Ok(patch));

@@ -42,12 +42,21 @@ fn only_the_last_sixteen_numbers_and_eight_producers_are_remembered() {
 }
 
 #[test]
-fn a_number_that_was_refused_may_be_used_again() {
+fn a_number_that_was_refused_is_told_and_may_be_used_again() {
     let mut dedupe = Dedupe::default();
     dedupe.note(of(1, 1), answer(1));
     dedupe.note(of(1, 3), answer(3));
-    assert_eq!(dedupe.look(of(1, 2), 7), Seen::New);
+    assert_eq!(dedupe.look(of(1, 2), 7), Seen::Refused);
     dedupe.note(of(1, 2), answer(2));
+    assert_eq!(dedupe.look(of(1, 3), 7), Seen::Stored(answer(3)));
+}
+
+#[test]
+fn a_number_older_than_what_is_remembered_takes_no_other_ones_place() {
+    let mut dedupe = Dedupe::default();
+    (3..19).for_each(|no| dedupe.note(of(1, no), answer(no)));
+    dedupe.note(of(1, 2), answer(2));
+    assert_eq!(dedupe.look(of(1, 2), 7), Seen::Forgotten);
     assert_eq!(dedupe.look(of(1, 3), 7), Seen::Stored(answer(3)));
 }
 

@@ -43,6 +43,13 @@ proptest! {
     fn an_append_head_comes_back(session: u32, no: u64, expected in prop::option::of(any::<u64>()), resent: bool, batch_crc: u32) {
         let head = AppendHead { session, no: BatchNo::new(no), match_seq_num: expected.map(SeqNum::new), resent, batch_crc };
         prop_assert_eq!(AppendHead::decode(&head.encode()), Ok(head));
+        prop_assert_eq!(AppendHead::decode_on_terms(&head.encode()), Ok((head, Terms::default())));
+        let terms = Terms { chained: true, ..Terms::default() };
+        let on_terms = head.encode_on(&terms.to_bytes());
+        prop_assert_eq!(AppendHead::decode(&on_terms), Err(BadHead));
+        prop_assert_eq!(AppendHead::decode_on_terms(&on_terms), Ok((head, terms)));
+        prop_assert!(AppendHead::decode_on_terms(&on_terms[..APPEND_HEAD_BYTES]).is_err());
+        prop_assert!(AppendHead::decode_on_terms(&[&head.encode()[..], &[4, 0]].concat()).is_err());
     }
 
     #[test]
@@ -60,7 +67,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_judged(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = AppendHead::decode(&bytes);
+        let _ = (AppendHead::decode(&bytes), AppendHead::decode_on_terms(&bytes));
         let _ = RecordsHead::decode(&bytes);
         let _ = walk_acks(&bytes, |_, _| ());
     }

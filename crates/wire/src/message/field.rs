@@ -5,11 +5,11 @@ use rkyv::{Archive, Deserialize, Serialize};
 use crate::archive;
 use crate::bucket::{Bucket, BucketPatch, BucketRow, BucketSpec};
 use crate::config::{CONFIG_BYTES, Class, ConfigPatch, PATCH_BYTES, StreamConfig};
-use crate::entry::Effect;
 use crate::ids::{BatchNo, ClusterId, Epoch, Position, ProducerId, SeqNum, StarId, StreamId};
 use crate::names::{Address, BucketName, FencingToken, Key};
 use crate::reason::Reason;
 use crate::refusal::{Details, Refusal};
+use crate::terms::Terms;
 
 /// A type that a message may hold.
 pub(super) trait Field: Sized {
@@ -92,10 +92,7 @@ through! {
     Option<StreamId> as (u8, [u8; 16]), |it| optional(it.map(StreamId::to_bytes)), |raw| {
         Ok(present(raw)?.map(StreamId::from_bytes))
     };
-    Option<Effect> as Vec<u8>, |it| it.as_ref().map(Effect::to_bytes).unwrap_or_default(), |raw| {
-        let effect = (!raw.is_empty()).then(|| Effect::from_bytes(&raw)).transpose();
-        effect.map_err(|e| Refusal::invalid(e.to_string()))
-    };
+    Terms as Vec<u8>, |it| it.to_bytes(), |raw| Self::from_bytes(&raw);
 }
 
 fn flag(raw: u8) -> Result<bool, Refusal> {
@@ -200,12 +197,17 @@ pub struct StreamInfo {
 /// Something a star counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
-    /// On which shard.
+    /// On which shard; [`Counter::OF_STAR`] when it is no shard's.
     pub shard: u16,
     /// What, with its unit last.
     pub name: String,
     /// How many.
     pub value: u64,
+}
+
+impl Counter {
+    /// Stands for the star as a whole where a shard is named.
+    pub const OF_STAR: u16 = u16::MAX;
 }
 
 macro_rules! rows {

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::config::StreamConfig;
 use crate::crc::crc32c;
+use crate::entry::Effect;
 use crate::frame::Next;
 use crate::ids::BucketId;
 use crate::names::Key;
@@ -100,7 +101,7 @@ fn each(mut check: impl FnMut(Kind, Vec<u8>, &dyn Fn(&[u8]) -> Option<bool>)) {
         SessionEnded { session: 1, refusal: Refusal::invalid("x") };
         AppendOnce {
             address: address(), fencing_token: token.clone(), match_seq_num: Some(SeqNum::new(0)), idempotency: (1, 2),
-            effect: Some(Effect::Trim(SeqNum::new(4))), batch_crc: 5,
+            terms: Terms { effect: Some(Effect::Trim(SeqNum::new(4))), ..Terms::default() }, batch_crc: 5,
         };
         Appended { start: position(), end: position(), tail: position(), class: Class::Express };
         Read { address: address(), start: Start::Timestamp(-1), clamp: true, limit: 1, max_bytes: 2, until_ms: Some(-3) };

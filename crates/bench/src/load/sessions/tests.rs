@@ -2,12 +2,14 @@ use wire::config::Class;
 use wire::hot::{Ack, AckGroup};
 use wire::ids::{BatchNo, Position, SeqNum};
 
+use crate::shape::{Picker, Spread};
+
 use super::{OpenedSession, Sent, Sessions, Violation};
 
 const RECORDS: u32 = 2;
 
 fn sessions(handles: &[u32], window: usize, session_window: usize, is_alone: bool) -> Sessions {
-    let mut sessions = Sessions::new(window, RECORDS);
+    let mut sessions = Sessions::new(window, RECORDS, Picker::new(Spread::Uniform, 1), false);
     for handle in handles {
         sessions.add(OpenedSession {
             handle: *handle,
@@ -39,7 +41,7 @@ fn answer_with(
 
 fn launched(sessions: &mut Sessions) -> Vec<(u32, u64)> {
     let launches = std::iter::from_fn(|| sessions.launch(Sent::at(0)));
-    launches.map(|(handle, no)| (handle, no.get())).collect()
+    launches.map(|launched| (launched.session, launched.no.get())).collect()
 }
 
 #[test]
@@ -103,4 +105,22 @@ fn a_refused_batch_leaves_the_sequence_numbers_where_they_were() {
     assert_eq!(answer(&mut run, 7, 2, 10), None);
     assert_eq!(run.on_refused(7, BatchNo::new(1)), Err(Violation::NotInFlight { handle: 7, no: 1 }));
     assert_eq!(launched(&mut run).len(), 2);
+}
+
+#[test]
+fn a_conditional_session_says_where_its_batches_go_and_waits_once_one_is_refused() {
+    let mut sessions = Sessions::new(16, RECORDS, Picker::new(Spread::Uniform, 1), true);
+    let tail = Position::new(SeqNum::new(10), 1_000);
+    sessions.add(OpenedSession { handle: 7, window: 3, tail, is_alone: true });
+    let mut places = || {
+        let launches = std::iter::from_fn(|| sessions.launch(Sent::at(0)));
+        launches.map(|launched| launched.match_seq_num.unwrap().get()).collect::<Vec<_>>()
+    };
+    assert_eq!(places(), [10, 12, 14]);
+    assert_eq!(answer(&mut sessions, 7, 1, 10), None);
+    assert!(sessions.on_refused(7, BatchNo::new(2)).is_ok());
+    assert_eq!(sessions.launch(Sent::at(0)), None, "the third is in flight");
+    assert!(sessions.on_refused(7, BatchNo::new(3)).is_ok());
+    let next = sessions.launch(Sent::at(0)).unwrap();
+    assert_eq!((next.no.get(), next.match_seq_num), (4, Some(SeqNum::new(12))));
 }

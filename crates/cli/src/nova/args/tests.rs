@@ -51,7 +51,8 @@ fn a_bucket_takes_the_fields_of_its_streams_with_default_in_front() {
     let line = "bucket create ledger --create-on-append --create-on-read=false --location eu \
         --creation-token t --default-class standard --default-producer-policy fenced \
         --default-timestamping-mode arrival --default-timestamping-uncapped \
-        --default-retention-max-age-ms 1 --default-retention-max-bytes 2 --default-batch-max-bytes 3 \
+        --default-retention-max-age-ms 1 --default-retention-max-bytes 2 --default-retention-by-arrival \
+        --default-delete-on-empty-ms 7 --default-batch-max-bytes 3 \
         --default-batch-max-records 4 --default-batch-max-delay-ms 5 \
         --default-throughput-max-bytes-per-second 6";
     let Command::Bucket(BucketCommand::Create(args)) = parse(line).command else { panic!("not a create") };
@@ -66,6 +67,8 @@ fn a_bucket_takes_the_fields_of_its_streams_with_default_in_front() {
         timestamping_uncapped: Some(true),
         retention_max_age_ms: Some(1),
         retention_max_bytes: Some(2),
+        retention_by_arrival: Some(true),
+        delete_on_empty_ms: Some(7),
         batch_max_bytes: Some(3),
         batch_max_records: Some(4),
         batch_max_delay_ms: Some(5),

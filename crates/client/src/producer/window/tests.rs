@@ -5,6 +5,9 @@ use wire::config::Class;
 use wire::entry::Stamping;
 use wire::frame::Next;
 use wire::limits::FRAME_BODY_BYTES_MAX;
+use wire::names::FencingToken;
+use wire::reason::Reason;
+use wire::terms::Terms;
 
 use super::super::ProducerOptions;
 use super::super::stage::{Call, Due, Shared};
@@ -71,6 +74,28 @@ fn answer(answered: &mut Answered) -> Option<crate::Result<Appended>> {
 }
 
 #[test]
+fn terms_are_sent_and_sent_again_and_only_equal_ones_share_a_batch() {
+    let chained = Terms { chained: true, ..Terms::default() };
+    let asking = Terms { installed: Some(FencingToken::new("t").unwrap()), ..chained.clone() };
+    let calls = [&chained, &chained, &asking, &asking].map(|terms| call(&["x"]).on(terms.clone()));
+    let (mut window, mut answers, frames) = window(calls.into_iter().chain([call(&["y"])]).collect());
+    let of = |frame: &Bytes| {
+        let Ok(Next::Frame(frame)) = frame::next(frame, FRAME_BODY_BYTES_MAX) else { panic!("a whole frame") };
+        let (head, terms) = AppendHead::decode_on_terms(frame.head).unwrap();
+        (VerifiedBatch::verify(frame.payload, head.batch_crc).unwrap().records(), terms)
+    };
+    let expected = vec![(2, chained), (1, asking.clone()), (1, asking), (1, Terms::default())];
+    assert_eq!(frames.iter().map(of).collect::<Vec<_>>(), expected);
+    window.on_broken(4);
+    window.on_opened(100);
+    assert_eq!(sent(&mut window).iter().map(of).collect::<Vec<_>>(), expected);
+    let ended = window.on_refused(BatchNo::new(1), Refusal::invalid("x")).unwrap();
+    assert!(ended.is_some(), "a chained one ends the session");
+    assert!(answer(&mut answers[1]).unwrap().is_err() && answer(&mut answers[2]).is_none());
+    assert!(window.on_refused(BatchNo::new(4), Refusal::invalid("x")).unwrap().is_none());
+}
+
+#[test]
 fn each_caller_of_a_batch_gets_the_range_of_its_own_records() {
     let (mut window, mut answers, frames) = window(vec![call(&["a"]), call(&["b", "c"]), call(&["d"])]);
     assert_eq!(frames.len(), 1);
@@ -120,7 +145,7 @@ fn answers_that_answer_nothing_are_faults() {
     let unknown = |no| Fault::Unknown { no: BatchNo::new(no), start: 1, end: 3 };
     for no in [0, 3, u64::MAX] {
         assert_eq!(window.on_ack(&group(), &ack(no, 0, 1)), Err(unknown(no)));
-        assert_eq!(window.on_refused(BatchNo::new(no), Refusal::invalid("x")), Err(unknown(no)));
+        assert_eq!(window.on_refused(BatchNo::new(no), Refusal::invalid("x")).err(), Some(unknown(no)));
     }
     let records = Fault::Records { no: BatchNo::new(1), expected: 1, found: 2 };
     assert_eq!(window.on_ack(&group(), &ack(1, 0, 2)), Err(records));
@@ -161,10 +186,30 @@ fn a_smaller_window_after_a_reconnect_is_kept() {
 fn a_failure_tells_each_batch_whether_it_may_have_landed() {
     let (mut window, mut answers, _) = window(vec![conditional(0, "a"), conditional(1, "b")]);
     window.on_broken(1);
-    window.fail(&Error::harmless(wire::reason::Reason::Unavailable, "spent"));
+    window.fail(&Error::harmless(Reason::Unavailable, "spent"));
     let errors: Vec<_> = answers.iter_mut().map(|it| answer(it).unwrap().unwrap_err()).collect();
     assert_eq!((errors[0].resent(), errors[0].no_side_effect()), (true, false));
     assert_eq!((errors[1].resent(), errors[1].no_side_effect()), (false, true));
+}
+
+/// Of four batches three are sent, of which the third is not chained; the first is refused.
+#[test]
+fn a_refusal_that_ends_the_session_tells_those_behind_it_whether_they_may_have_landed() {
+    let chained = Terms { chained: true, ..Terms::default() };
+    for (reason, may_have_landed) in
+        [(Reason::SequenceMismatch, [false, true, false]), (Reason::Unavailable, [true, true, false])]
+    {
+        let terms = [&chained, &chained, &Terms::default(), &chained];
+        let calls = terms.into_iter().zip(0..).map(|(terms, at)| conditional(at, "x").on(terms.clone()));
+        let (mut window, mut answers, _) = window(calls.collect());
+        window.on_broken(0);
+        window.on_opened(3);
+        assert_eq!(sent(&mut window).len(), 3);
+        let ends = window.on_refused(BatchNo::new(1), Refusal::new(reason, "no")).unwrap().unwrap();
+        window.fail(&ends);
+        let errors = answers[1..].iter_mut().map(|it| answer(it).unwrap().unwrap_err());
+        assert_eq!(errors.map(|error| !error.no_side_effect()).collect::<Vec<_>>(), may_have_landed, "{reason}");
+    }
 }
 
 fn stamps() -> impl Strategy<Value = Vec<Option<i64>>> {

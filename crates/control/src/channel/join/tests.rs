@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{Instant, sleep};
-use wire::ids::{ClusterId, Epoch};
+use wire::ids::Epoch;
 
 use super::{JoinError, JoinRequest, Joined, join};
 use crate::channel::cluster::Cluster;
@@ -50,19 +50,6 @@ async fn the_first_star_makes_the_cluster_and_an_empty_channel() {
     assert!(cluster.is_owned_by(Epoch::new(1)));
     let lease = store.get(&object_of(star(1)), Span::Whole).await.unwrap();
     assert_eq!(Lease::decode(&lease.body).unwrap(), Lease::held(Epoch::new(1)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_identity_alone_becomes_a_cluster_of_the_same_id() {
-    let (_, store) = memory();
-    let id = ClusterId::from_bytes(*b"0123456789abcdef");
-    put(&store, "meta/cluster", b"NVcl\x01\0\0\0\x9e\x11\xd3\x420123456789abcdef").await;
-    put(&store, "meta/buckets/orders", b"").await;
-    // Its head logs are older than the first incarnation, and not foreign.
-    let joined =
-        join(&store, JoinRequest { at_least: Epoch::new(9), ..with_logs(1, &[facts(3, 8, 700)]) }).await.unwrap();
-    assert_eq!((joined.cluster, joined.incarnation), (id, Epoch::new(9)));
-    assert_eq!(cluster(&store).await.logs.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-use super::{ABSENT_MAX, LogFacts, LogFault, judge, note, take};
+use super::{ABSENT_MAX, KnownLogs, LogFacts, LogFault, judge, note, take};
 use crate::channel::cluster::{Cluster, Owner};
 use wire::ids::{ClusterId, Epoch, LogId, Lsn, StarId};
 
@@ -18,6 +18,7 @@ fn facts(log: u8, epoch: u64, end: u64) -> LogFacts {
 fn cluster(dirty: &[LogFacts], clean: &[LogFacts]) -> Cluster {
     let mut cluster = Cluster::new(ClusterId::from_bytes([1; 16]));
     cluster.owner = Some(Owner { star: STAR, incarnation: Epoch::new(3), released: false });
+    cluster.next_epoch = Epoch::new(9);
     note(&mut cluster, STAR, dirty, |_| false);
     note(&mut cluster, STAR, clean, |_| true);
     cluster
@@ -62,12 +63,42 @@ fn a_log_of_another_store_is_foreign_to_this_one_unless_this_one_is_new() {
 }
 
 #[test]
+fn how_far_a_log_reaches_is_judged_once_it_is_read_and_no_less_is_noted_later() {
+    let mut cluster = cluster(&[], &[facts(1, 3, 10), facts(2, 3, 0)]);
+    let unread = [facts(1, 3, 0), facts(2, 3, 0), facts(7, 8, 0)];
+    assert_eq!(judge(&cluster, &unread), []);
+    let known = KnownLogs::of(&cluster);
+    take(&mut cluster, STAR, &unread, &[], false);
+    let noted: Vec<_> = cluster.logs.iter().map(|known| (known.number, known.end_lsn.get())).collect();
+    assert_eq!(noted, [(1, 10), (2, 0)], "what may be another store's is not noted");
+    assert_eq!(known.faults(&[facts(1, 3, 10), facts(2, 3, 5), facts(7, 8, 1)]), []);
+    let faults = known.faults(&[facts(1, 3, 9), facts(2, 3, 5), facts(7, 8, 90)]);
+    assert!(matches!(faults[..], [LogFault::Old { number: 1, .. }, LogFault::Foreign { number: 7, .. }]), "{faults:?}");
+    let [old, foreign] = [&faults[0], &faults[1]].map(ToString::to_string);
+    assert!(old.contains("epoch 3 at LSN 9") && old.contains("epoch 3 at LSN 10"), "{old}");
+    assert!(foreign.contains("epoch 8 at LSN 90"), "{foreign}");
+}
+
+#[test]
+fn a_log_that_is_newer_than_the_store_is_named_and_what_is_not_known_is_not_told() {
+    let cluster = cluster(&[facts(1, 3, 0)], &[]);
+    let faults = judge(&cluster, &[facts(1, 9, 0)]);
+    assert!(matches!(faults[..], [LogFault::Ahead { number: 1, .. }]), "{faults:?}");
+    let text = faults[0].to_string();
+    assert!(text.contains("epoch 9") && text.contains("older copy"), "{text}");
+    for faults in [judge(&cluster, &[]), judge(&cluster, &[facts(1, 2, 0)])] {
+        let text = faults[0].to_string();
+        assert!(text.contains("epoch 3") && !text.contains("LSN"), "{text}");
+    }
+}
+
+#[test]
 fn what_is_given_up_is_forgotten_and_what_is_taken_is_in_use() {
     let mut cluster = cluster(&[facts(1, 3, 10), facts(2, 3, 20)], &[facts(3, 3, 30), facts(4, 3, 40)]);
     let here = [facts(2, 2, 20), facts(3, 3, 30), facts(7, 8, 90)];
     let faults = judge(&cluster, &here);
     assert_eq!(faults.len(), 3);
-    take(&mut cluster, STAR, &here, &faults);
+    take(&mut cluster, STAR, &here, &faults, false);
     let left: Vec<_> = cluster.logs.iter().map(|known| (known.number, known.clean)).collect();
     assert_eq!(left, [(3, false), (4, true)]);
     // If one of them is served all the same, the next start says so.
@@ -84,7 +115,7 @@ fn settled_logs_that_do_not_come_back_do_not_gather_for_ever() {
         })
         .collect();
     let mut cluster = cluster(&[facts(250, 1, 1)], &many);
-    take(&mut cluster, STAR, &[facts(250, 1, 1)], &[]);
+    take(&mut cluster, STAR, &[facts(250, 1, 1)], &[], false);
     assert_eq!(cluster.logs.len(), ABSENT_MAX + 1);
     assert!(cluster.logs.iter().any(|known| !known.clean));
     assert!(cluster.logs.iter().filter(|known| known.clean).all(|known| known.epoch >= Epoch::new(5)));

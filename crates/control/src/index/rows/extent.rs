@@ -52,6 +52,11 @@ fn key_at(stream_id: StreamId, last: u64) -> Vec<u8> {
     [&[TAG][..], &stream_id.to_bytes(), &last.to_be_bytes()].concat()
 }
 
+/// The key of the extent that ends before `end`, if the stream has one; there is none that ends before the first record.
+pub(in crate::index) fn ending(stream_id: StreamId, end: SeqNum) -> Option<Vec<u8>> {
+    end.get().checked_sub(1).map(|last| key_at(stream_id, last))
+}
+
 /// The bounds of a stream's extents that hold records at or after `from`.
 pub(in crate::index) fn from(stream_id: StreamId, from: SeqNum) -> Range<Vec<u8>> {
     let mut end = key_at(stream_id, u64::MAX);

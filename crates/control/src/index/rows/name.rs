@@ -12,6 +12,11 @@ pub(in crate::index) fn key(bucket: BucketId, key: &str) -> Vec<u8> {
     [&[TAG][..], &bucket.to_bytes(), key.as_bytes()].concat()
 }
 
+/// The bounds of all names.
+pub(in crate::index) fn all() -> std::ops::Range<Vec<u8>> {
+    vec![TAG]..vec![TAG + 1]
+}
+
 pub(in crate::index) fn value(stream_id: StreamId) -> [u8; 16] {
     stream_id.to_bytes()
 }

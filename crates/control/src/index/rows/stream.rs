@@ -48,6 +48,15 @@ impl Known {
         }
     }
 
+    /// The stream that a row is about, and what it says.
+    pub(in crate::index) fn of(key: &[u8], value: &[u8]) -> Result<(StreamId, Self), RowError> {
+        let mut fields = Fields::of("a stream's key", key);
+        fields.tag(TAG)?;
+        let stream_id = fields.stream_id()?;
+        fields.end()?;
+        Ok((stream_id, Self::decode(value)?))
+    }
+
     pub(in crate::index) fn decode(value: &[u8]) -> Result<Self, RowError> {
         let mut fields = Fields::of("a stream's row", value);
         let (state, due_ms) = (fields.u8()?, fields.i64()?);
@@ -57,6 +66,11 @@ impl Known {
             found => Err(fields.value(found.into())),
         }
     }
+}
+
+/// The bounds of all streams.
+pub(in crate::index) fn all() -> std::ops::Range<Vec<u8>> {
+    vec![TAG]..vec![TAG + 1]
 }
 
 pub(in crate::index) fn key(stream_id: StreamId) -> Vec<u8> {

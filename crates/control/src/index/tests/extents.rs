@@ -187,3 +187,37 @@ fn a_copy_that_does_not_match_is_refused() {
         assert_eq!(world.dump().await, before);
     });
 }
+
+#[test]
+fn the_extents_of_many_streams_are_those_of_each() {
+    check(async |store| {
+        let mut world = World::new(store).await;
+        let numbered = (0..).map(|number| Stream::numbered(number, &format!("s{number}")));
+        let mut streams: Vec<_> = numbered.filter(|stream| stream.slot().get() == 0).take(6).collect();
+        let slot = streams[0].slot();
+        world.commit(streams.iter_mut().map(Stream::create).collect()).await.unwrap();
+        let mut last = None;
+        for chunk in 0..5_u16 {
+            // The third has no record at all.
+            let some = streams.iter_mut().enumerate().filter(|(at, _)| *at != 2 && usize::from(chunk) <= *at);
+            last = Some(world.commit(some.map(|(_, stream)| stream.append(2, 10)).collect()).await.unwrap().0.at);
+            world.index.checkpoint().await.unwrap();
+        }
+        let wanted = [(0, 0..1), (2, 0..9), (3, 1..3), (5, 4..7), (5, 8..u64::MAX)];
+        let asked: Vec<_> = wanted
+            .iter()
+            .map(|(at, records)| (streams[*at].id(), SeqNum::new(records.start)..SeqNum::new(records.end)))
+            .collect();
+        let found = world.index.extents_within(slot, &asked, |_| true).await.unwrap();
+        for ((at, records), found) in wanted.iter().zip(&found) {
+            let all = world.extents(&streams[*at], records.start).await;
+            let within: Vec<_> = all.into_iter().filter(|extent| extent.first.get() < records.end).collect();
+            assert_eq!(*found, within, "{at} {records:?}");
+        }
+        assert_eq!(found.iter().map(Vec::len).collect::<Vec<_>>(), [1, 0, 2, 2, 1]);
+        let last = last.map(ObjectId::Chunk).unwrap();
+        let of_last = world.index.extents_within(slot, &asked, |object| object == last).await.unwrap();
+        assert_eq!(of_last.iter().map(Vec::len).collect::<Vec<_>>(), [0, 0, 0, 0, 1]);
+        assert!(world.index.extents_within(slot, &[], |_| true).await.unwrap().is_empty());
+    });
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::world::{Stream, World, block_on};
-use crate::index::IndexOptions;
+use crate::index::{CheckpointPolicy, Index, IndexOptions};
 use crate::store::{LocalDirectory, MemoryStore, Metered, StoreOp};
 
 /// Chunks of one small extent for each of many streams, and of a large one for a few.
@@ -26,7 +26,7 @@ fn chunks_are_applied_fast() {
             let total: usize = chunks.iter().map(|chunk| chunk.0.bytes.len()).sum();
             let start = Instant::now();
             for chunk in &chunks {
-                world.index.apply(&chunk.0).await.unwrap();
+                world.index.apply(std::slice::from_ref(&chunk.0)).await.unwrap();
             }
             let took = start.elapsed().as_secs_f64();
             let (extents, mib) = (f64::from(streams * rounds) / took, total as f64 / took / 1e6);
@@ -36,6 +36,60 @@ fn chunks_are_applied_fast() {
             eprintln!("checkpoint of {} slots: {:?}", world.made().count_ones(), start.elapsed());
         }
     });
+}
+
+/// Chunks of streams that are made, each with one record, while what is applied goes to the store and is compacted there.
+#[test]
+#[ignore = "a measurement"]
+fn new_streams_are_applied_fast() {
+    let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+    block_on(async {
+        let store = Arc::new(LocalDirectory::open(directory.path()).unwrap());
+        let policy = CheckpointPolicy { row_bytes_max: 64 << 20, ..CheckpointPolicy::default() };
+        let world = World::open(store, 0, IndexOptions { checkpoint: policy, ..IndexOptions::default() }).await;
+        let tending = async {
+            loop {
+                world.index.checkpoint_if_due(Duration::ZERO).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+        };
+        let keeping_up = async {
+            loop {
+                world.index.upkeep().await.unwrap();
+                tokio::time::sleep(Duration::from_secs(5)).await;
+            }
+        };
+        tokio::select! {
+            () = apply_new_streams(&world.index) => {}
+            _ = tending => {}
+            _ = keeping_up => {}
+        }
+    });
+}
+
+async fn apply_new_streams(index: &Index) {
+    const CHUNKS: u32 = 90;
+    const STREAMS: u32 = 16_384;
+    let mut writer = World::new(Arc::new(MemoryStore::new())).await;
+    let (mut took, mut said) = (Duration::ZERO, Instant::now());
+    for chunk in 0..CHUNKS {
+        let numbers = chunk * STREAMS..(chunk + 1) * STREAMS;
+        let streams = numbers.map(|number| Stream::numbered(number, &format!("streams/{number:08}")));
+        let entries: Vec<_> = streams.flat_map(|mut stream| [stream.create(), stream.append(1, 100)]).collect();
+        let built = writer.build(&entries, 0);
+        writer.position += 1;
+        let start = Instant::now();
+        index.apply(std::slice::from_ref(&built.0)).await.unwrap();
+        took += start.elapsed();
+        if said.elapsed() > Duration::from_secs(5) {
+            said = Instant::now();
+            let open = index.opened_slots().await.unwrap();
+            let tables: usize = open.iter().map(|open| open.db.manifest().l0().len()).sum();
+            let streams = (chunk + 1) * STREAMS;
+            let rate = f64::from(streams) / took.as_secs_f64();
+            eprintln!("{streams} streams, {rate:.0} a second, {tables} tables wait");
+        }
+    }
 }
 
 /// One slot takes chunks for half a minute, with checkpoints and upkeep as in life, only more often.
@@ -62,7 +116,7 @@ fn a_busy_slot_stays_within_bounds() {
             let chunk = world.build(&entries, 0);
             world.position += 1;
             let before = Instant::now();
-            world.index.apply(&chunk.0).await.unwrap();
+            world.index.apply(std::slice::from_ref(&chunk.0)).await.unwrap();
             slowest = slowest.max(before.elapsed());
             extents += all.len();
             if said.elapsed() > Duration::from_secs(4) {

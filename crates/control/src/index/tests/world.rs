@@ -18,7 +18,7 @@ use wire::slot::Slot;
 use wire::stream_row::StreamRow;
 
 use crate::channel::{ChunkId, CommittedChunk, PriorChannel, chunk_name};
-use crate::index::{Index, IndexError, IndexOptions, Located, SlotMade};
+use crate::index::{Index, IndexError, IndexOptions, IndexOwner, Located, SlotMade};
 use crate::store::{ObjectPrefix, PutNonce, Store};
 
 pub(crate) const BUCKET: BucketId = BucketId::from_bytes([9; 16]);
@@ -48,6 +48,8 @@ pub(crate) struct Stream {
     tail: u64,
     /// The stamp of the last record; the next batch is stamped a second later.
     pub(crate) last_ms: i64,
+    /// How long after their stamps batches arrive; with 0 the stamps are the arrivals.
+    pub(crate) arrives_after_ms: i64,
 }
 
 impl Stream {
@@ -57,7 +59,16 @@ impl Stream {
 
     pub(crate) fn numbered(number: u32, key: &str) -> Self {
         let (key, config) = (Key::new(key).unwrap(), StreamConfig::default());
-        Self { number, key, config, created_at_ms: 1000 + i64::from(number), rev: Rev::ZERO, tail: 0, last_ms: 0 }
+        Self {
+            number,
+            key,
+            config,
+            created_at_ms: 1000 + i64::from(number),
+            rev: Rev::ZERO,
+            tail: 0,
+            last_ms: 0,
+            arrives_after_ms: 0,
+        }
     }
 
     pub(crate) fn id(&self) -> StreamId {
@@ -103,27 +114,29 @@ impl Stream {
 
     /// A batch of records of `bytes` each.
     pub(crate) fn append(&mut self, records: u16, bytes: usize) -> Written {
+        let (previous_ms, last_ms) = (self.last_ms, self.last_ms + 1000);
+        let stamp = (self.arrives_after_ms != 0).then_some(last_ms);
+        let arrival_ms = last_ms + self.arrives_after_ms;
         let mut builder = BatchBuilder::new();
         for _ in 0..records {
-            builder.push::<&[u8], &[u8]>(None, &[], &vec![7; bytes]).unwrap();
+            builder.push::<&[u8], &[u8]>(stamp, &[], &vec![7; bytes]).unwrap();
         }
         let mut batch = Vec::new();
         let (content_bytes, batch_crc) = (builder.content_bytes(), builder.finish(&mut batch).unwrap());
-        let (previous_ms, arrival_ms) = (self.last_ms, self.last_ms + 1000);
         let head = BatchHead {
             place: self.place(),
             first: SeqNum::new(self.tail),
             records,
             stamping: Stamping::of(&self.config, arrival_ms, previous_ms),
-            last_ms: arrival_ms,
+            last_ms,
             numbered: Numbered::default(),
             session_epoch: 0,
             batch_crc,
         };
         let mut entry = vec![0; batch_entry_bytes(batch.len())];
         encode_batch(&head, &batch, &mut entry);
-        (self.tail, self.last_ms) = (self.tail + u64::from(records), arrival_ms);
-        self.written(entry, u32::try_from(content_bytes).unwrap(), arrival_ms)
+        (self.tail, self.last_ms) = (self.tail + u64::from(records), last_ms);
+        self.written(entry, u32::try_from(content_bytes).unwrap(), last_ms)
     }
 }
 
@@ -160,7 +173,9 @@ impl World {
             noted.fetch_or(1 << slot.get(), Ordering::SeqCst);
             Box::pin(async { Ok(()) })
         });
-        let index = Index::open(Arc::clone(&store), slots, options, note).await.unwrap();
+        let (cluster, star) = (ClusterId::default(), StarId::default());
+        let owner = IndexOwner { cluster, star, incarnation: Epoch::new(1) };
+        let index = Index::open(Arc::clone(&store), owner, slots, options, note).await.unwrap();
         let (incarnation, streams) = (Epoch::new(1), BTreeMap::new());
         Self { store, index, incarnation, position: 0, options, made, streams, settles: Vec::new() }
     }
@@ -236,12 +251,17 @@ impl World {
 
     /// Puts a chunk into the store, and applies it.
     pub(crate) async fn commit(&mut self, entries: Vec<Written>) -> Result<Chunk, IndexError> {
-        let chunk = self.build(&entries, 1_000_000);
+        self.commit_at(entries, 1_000_000).await
+    }
+
+    /// The same, of a chunk that was made then.
+    pub(crate) async fn commit_at(&mut self, entries: Vec<Written>, created_ms: i64) -> Result<Chunk, IndexError> {
+        let chunk = self.build(&entries, created_ms);
         let body: Bytes = chunk.0.bytes.clone();
         // A test that commits another chunk at a place where one failed doesn't read it again.
         drop(self.store.put_if_absent(&chunk_name(chunk.0.at), body, PutNonce::fresh()).await);
         self.position += 1;
-        self.index.apply(&chunk.0).await?;
+        self.index.apply(std::slice::from_ref(&chunk.0)).await?;
         Ok(chunk)
     }
 

@@ -5,8 +5,9 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use wire::handoff::ToShard;
 
-use super::{INDEX_STALL_AFTER, Untaken, tell};
+use super::{Causes, STALL_AFTER, tell};
 use crate::outbox::Outboxes;
+use crate::store::Trouble;
 
 const MOMENT: Duration = Duration::from_millis(1);
 
@@ -21,10 +22,11 @@ fn sink(heard: Heard) -> crate::ShardSink {
     })
 }
 
-/// Both causes, and what two shards have been told.
+/// All causes, and what two shards have been told.
 struct Told {
     uploader: watch::Sender<Option<Arc<str>>>,
-    index: watch::Sender<Option<Untaken>>,
+    index: watch::Sender<Option<Trouble>>,
+    lease: watch::Sender<Option<Trouble>>,
     shards: [Heard; 2],
 }
 
@@ -33,12 +35,14 @@ impl Told {
         let shards: [Heard; 2] = Default::default();
         let outboxes = Outboxes::new(shards.iter().cloned().map(sink).collect());
         let ((uploader, stalls), (index, untaken)) = (watch::channel(None), watch::channel(None));
-        tokio::spawn(async move { tell(&outboxes, stalls, untaken).await });
-        Self { uploader, index, shards }
+        let (lease, unrenewed) = watch::channel(None);
+        let causes = Causes { uploader: stalls, index: untaken, lease: unrenewed };
+        tokio::spawn(async move { tell(&outboxes, causes, |_| {}).await });
+        Self { uploader, index, lease, shards }
     }
 
     fn index_fails(&self, since: Instant, why: &str) {
-        self.index.send_replace(Some(Untaken { since, why: why.into() }));
+        self.index.send_replace(Some(Trouble { since, why: why.into() }));
     }
 
     /// What the shards were told since they were asked last.
@@ -59,11 +63,11 @@ async fn an_index_that_fails_for_a_short_while_stalls_nothing() {
     let told = Told::start();
     let since = Instant::now();
     told.index_fails(since, "the store is away");
-    sleep(INDEX_STALL_AFTER - 5 * MOMENT).await;
+    sleep(STALL_AFTER - 5 * MOMENT).await;
     told.index_fails(since, "the store is away still");
     assert_eq!(told.hear().await, []);
     told.index.send_replace(None);
-    sleep(INDEX_STALL_AFTER).await;
+    sleep(STALL_AFTER).await;
     assert_eq!(told.hear().await, []);
 }
 
@@ -73,7 +77,7 @@ async fn an_index_that_goes_on_failing_stalls_until_it_takes_the_chunk() {
     let since = Instant::now();
     told.index_fails(since, "one");
     // Even while an attempt is under way that takes long.
-    sleep(INDEX_STALL_AFTER).await;
+    sleep(STALL_AFTER).await;
     assert_eq!(told.hear().await, because("one"));
     told.index_fails(since, "one");
     assert_eq!(told.hear().await, [], "that it fails as before is no news");
@@ -89,7 +93,7 @@ async fn shards_are_told_the_uploaders_reason_or_else_the_indexs() {
     told.uploader.send_replace(Some("no puts".into()));
     assert_eq!(told.hear().await, because("no puts"));
     told.index_fails(Instant::now(), "no rows");
-    sleep(INDEX_STALL_AFTER).await;
+    sleep(STALL_AFTER).await;
     assert_eq!(told.hear().await, []);
     told.uploader.send_replace(None);
     assert_eq!(told.hear().await, because("no rows"));
@@ -98,5 +102,20 @@ async fn shards_are_told_the_uploaders_reason_or_else_the_indexs() {
     told.index.send_replace(None);
     assert_eq!(told.hear().await, [], "the uploader is stalled still");
     told.uploader.send_replace(None);
+    assert_eq!(told.hear().await, [None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_not_renewed_stalls_until_it_is() {
+    let told = Told::start();
+    told.lease.send_replace(Some(Trouble { since: Instant::now(), why: "no lease".into() }));
+    assert_eq!(told.hear().await, []);
+    sleep(STALL_AFTER).await;
+    assert_eq!(told.hear().await, because("no lease"));
+    told.index_fails(Instant::now() - STALL_AFTER, "no rows");
+    assert_eq!(told.hear().await, because("no rows"));
+    told.index.send_replace(None);
+    assert_eq!(told.hear().await, because("no lease"));
+    told.lease.send_replace(None);
     assert_eq!(told.hear().await, [None]);
 }

@@ -1,11 +1,17 @@
 //! Stars that write, settle, fail and die at random.
 
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::world::{LATER_MS, World, index_options, settle_options};
 use super::{SettleOptions, unix_ms};
 use crate::index::tests::world::block_on;
 use crate::store::{Fault, MemoryStore, Rule, When};
+
+/// A step that hangs is given up after this.
+const DIES_WITHIN: Duration = Duration::from_millis(200);
 
 /// Numbers that a seed decides.
 struct Draw(u64);
@@ -61,6 +67,15 @@ fn make_trouble(memory: &MemoryStore) {
     }
 }
 
+/// Dies within a step: one of its next requests never comes back, and those behind it are not made.
+async fn die_within(world: World, memory: &MemoryStore, draw: &mut Draw) -> World {
+    memory.add(Rule::new(Fault::Hang).when(When::Nth(1 + draw.below(40) as u64)));
+    // A step that asked less is over before.
+    drop(timeout(DIES_WITHIN, settle(&world, draw)).await);
+    memory.calm();
+    world.crash().await
+}
+
 async fn life(seed: u64) {
     let memory = MemoryStore::seeded(seed);
     let options = SettleOptions {
@@ -85,8 +100,8 @@ async fn life(seed: u64) {
                 memory.calm();
             }
             8 => settle(&world, &mut draw).await,
-            _ if draw.below(3) == 0 => {
-                world = world.crash().await;
+            _ if draw.below(2) == 0 => {
+                world = Box::pin(die_within(world, &memory, &mut draw)).await;
                 world.believe().await;
                 world.check().await;
             }

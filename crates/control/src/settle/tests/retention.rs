@@ -7,7 +7,7 @@ use wire::handoff::ToShard;
 use super::world::{World, right};
 use super::{ClockFault, ClockLook};
 use crate::index::tests::world::block_on;
-use crate::store::MemoryStore;
+use crate::store::{Fault, MemoryStore, Rule};
 
 const YEAR_MS: i64 = 365 * 86_400_000;
 /// How long records are kept.
@@ -53,6 +53,17 @@ fn records_that_are_too_old_are_trimmed_up_to_the_first_batch_that_is_not() {
         world.write(1, 100).await;
         assert_eq!(to(&world.retain(at(119_999)).await), Vec::<u64>::new());
         assert_eq!(to(&world.retain(at(120_000)).await), [60]);
+    });
+}
+
+#[test]
+fn a_stream_is_looked_at_again_as_soon_as_it_was_trimmed() {
+    block_on(async {
+        let mut world = aged(&MemoryStore::new()).await;
+        assert_eq!(to(&world.retain(at(110_500)).await), [30]);
+        let entries = vec![world.trim(0, 30)];
+        world.commit(entries).await;
+        assert_eq!(to(&world.retain(at(111_000)).await), [33], "the batch of 11 s");
     });
 }
 
@@ -111,6 +122,81 @@ fn more_bytes_than_may_be_are_trimmed_whatever_the_clock_says() {
         let asked = to(&world.retain(at(1000).stepped(YEAR_MS)).await);
         assert_eq!(asked, [30], "ten batches of 300 bytes stay");
         assert_eq!(to(&world.retain(at(2000).stepped(YEAR_MS)).await), Vec::<u64>::new());
+    });
+}
+
+/// In an extent of a bundle, whose batches differ: what is left is what may be, and no batch is cut.
+#[test]
+fn what_is_too_much_goes_batch_by_batch_whatever_their_sizes() {
+    block_on(async {
+        let mut world = World::new(Arc::new(MemoryStore::new())).await;
+        world.create(1).await;
+        for bytes in [10, 400, 20, 300, 30] {
+            let entries = vec![world.append(0, 3, bytes)];
+            world.commit(entries).await;
+        }
+        world.settle().await;
+        // Batches of 30, 1200, 60, 900 and 90 bytes in one extent: 2280.
+        for (max_bytes, first) in
+            [(2280, None), (2279, Some(3)), (2250, Some(3)), (2249, Some(6)), (1000, Some(9)), (89, Some(15))]
+        {
+            world.data.streams[0].config.retention.max_bytes = max_bytes;
+            let entries = vec![world.data.streams[0].reconfigure()];
+            world.commit(entries).await;
+            let asked = to(&world.retain(at(1000)).await);
+            assert_eq!(asked, first.into_iter().collect::<Vec<u64>>(), "of {max_bytes} bytes");
+        }
+    });
+}
+
+/// A stream of so many batches of 900 kB in one extent of a bundle, of which one may be kept.
+async fn large(store: &MemoryStore, batches: u64) -> World {
+    let mut world = World::new(Arc::new(store.clone())).await;
+    world.create(1).await;
+    for _ in 0..batches {
+        let entries = vec![world.append(0, 3, 300_000)];
+        world.commit(entries).await;
+    }
+    world.settle().await;
+    world.data.streams[0].config.retention.max_bytes = 900_000;
+    let entries = vec![world.data.streams[0].reconfigure()];
+    world.commit(entries).await;
+    world
+}
+
+#[test]
+fn one_look_reads_a_bounded_part_of_what_is_too_much_and_the_next_goes_on() {
+    block_on(async {
+        let mut world = large(&MemoryStore::new(), 12).await;
+        let reads = |world: &World| world.history.counts().reads;
+        let before = reads(&world);
+        assert_eq!(to(&world.retain(at(1000)).await), [24], "eight of eleven batches");
+        assert_eq!(to(&world.retain(at(2000)).await), [33]);
+        assert_eq!(to(&world.retain(at(3000)).await), Vec::<u64>::new());
+        assert_eq!(reads(&world) - before, 11);
+        // The batches before are not read once more.
+        let entries = vec![world.trim(0, 33), world.append(0, 1, 100)];
+        world.commit(entries).await;
+        assert_eq!(to(&world.retain(at(4000)).await), [36]);
+        assert_eq!(reads(&world) - before, 12);
+        // What may be kept again after all is.
+        world.data.streams[0].config.retention.max_bytes = 3_000_000;
+        let entries = vec![world.data.streams[0].reconfigure()];
+        world.commit(entries).await;
+        assert_eq!(to(&world.retain(at(5000)).await), Vec::<u64>::new());
+    });
+}
+
+#[test]
+fn what_can_not_be_read_is_not_guessed_at_and_looked_at_again() {
+    block_on(async {
+        let store = MemoryStore::new();
+        let world = large(&store, 4).await;
+        store.add(Rule::new(Fault::ServerError).under("d/"));
+        assert_eq!(to(&world.retain(at(1000)).await), Vec::<u64>::new());
+        assert_eq!(to(&world.retain(at(2000)).await), Vec::<u64>::new());
+        store.calm();
+        assert_eq!(to(&world.retain(at(3000)).await), [9]);
     });
 }
 

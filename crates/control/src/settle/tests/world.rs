@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tuning::room::Room;
 use wire::entry::Entry;
 use wire::handoff::{HistoryFrom, Parcel, ToShard};
 use wire::ids::{Epoch, Lsn, SeqNum, ShardId, StarId, StreamId};
@@ -17,7 +18,7 @@ use crate::channel::{
 use crate::core::settle_clock::ClockLook;
 use crate::history::{History, HistoryError, HistoryOptions, Locate};
 use crate::index::tests::world::{Stream, Written};
-use crate::index::{Index, IndexOptions, ObjectId, SlotMade};
+use crate::index::{Index, IndexOptions, IndexOwner, ObjectId, SlotMade};
 use crate::settle::{SettleOptions, SettleParts, Settler};
 use crate::shell::unix_ms;
 use crate::store::{ObjectPrefix, Store};
@@ -54,6 +55,7 @@ pub(super) struct World {
     upto: u64,
     pub(super) data: Streams,
     options: (SettleOptions, IndexOptions),
+    room: Option<Arc<Room>>,
 }
 
 pub(super) fn settle_options() -> SettleOptions {
@@ -74,10 +76,20 @@ impl World {
     }
 
     pub(super) async fn with(store: Arc<dyn Store>, options: SettleOptions) -> Self {
-        Box::pin(Self::open(store, Streams::default(), (options, index_options()))).await
+        Box::pin(Self::open(store, Streams::default(), (options, index_options()), None)).await
     }
 
-    async fn open(store: Arc<dyn Store>, data: Streams, options: (SettleOptions, IndexOptions)) -> Self {
+    /// On a disk whose room is looked at.
+    pub(super) async fn within(store: Arc<dyn Store>, options: SettleOptions, room: Arc<Room>) -> Self {
+        Box::pin(Self::open(store, Streams::default(), (options, index_options()), Some(room))).await
+    }
+
+    async fn open(
+        store: Arc<dyn Store>,
+        data: Streams,
+        options: (SettleOptions, IndexOptions),
+        room: Option<Arc<Room>>,
+    ) -> Self {
         let request = JoinRequest { star: star(), logs: Vec::new(), at_least: Epoch::new(1), accept_loss: false };
         let joined = join(&store, request).await.unwrap();
         let channel = joined.channel.clone();
@@ -85,12 +97,14 @@ impl World {
             let channel = channel.clone();
             Box::pin(async move { channel.add_slots_with_index(1 << slot.get()).await.map(drop) })
         });
-        let index = Index::open(Arc::clone(&store), joined.slots_with_index, options.1, made).await.unwrap();
+        let owner = IndexOwner::of(&joined.channel);
+        let index = Index::open(Arc::clone(&store), owner, joined.slots_with_index, options.1, made).await.unwrap();
         let index = Arc::new(index);
         index.replay(&joined.prior).await.unwrap();
         let (handle, committed) = Uploader::start(&joined.channel, UploadOptions::default());
         let history = history(&store, &index);
         let parts = SettleParts {
+            room: room.clone(),
             confirms_clock: false,
             store: Arc::clone(&store),
             index: Arc::clone(&index),
@@ -101,13 +115,13 @@ impl World {
         };
         let settler = Arc::new(Settler::new(parts, options.0.clone()));
         let (incarnation, prior) = (joined.incarnation, joined.prior);
-        Self { store, index, history, settler, incarnation, prior, handle, committed, upto: 0, data, options }
+        Self { store, index, history, settler, incarnation, prior, handle, committed, upto: 0, data, options, room }
     }
 
     /// The process is gone, and another one finds what it left in the store.
     pub(super) async fn crash(self) -> Self {
-        let Self { store, data, options, .. } = self;
-        Box::pin(Self::open(store, data, options)).await
+        let Self { store, data, options, room, .. } = self;
+        Box::pin(Self::open(store, data, options, room)).await
     }
 
     /// Makes so many streams.
@@ -168,7 +182,7 @@ impl World {
         loop {
             let chunk = self.committed.recv().await.expect("the uploader goes on");
             self.history.insert_chunk(ObjectId::Chunk(chunk.at), &chunk.bytes);
-            self.index.apply(&chunk).await.unwrap();
+            self.index.apply(std::slice::from_ref(&chunk)).await.unwrap();
             if chunk.standard.iter().any(|(_, upto)| upto.get() >= self.upto) {
                 return;
             }
@@ -229,6 +243,11 @@ impl World {
     /// The same by a reader that has nothing in memory.
     pub(super) async fn check_cold(&self) {
         check(&self.data, &history(&self.store, &self.index)).await.unwrap();
+    }
+
+    /// The same by a reader of another star.
+    pub(super) async fn check_by(&self, other: &Self) {
+        check(&self.data, &history(&other.store, &other.index)).await.unwrap();
     }
 
     /// The names of objects that begin so.

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,6 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use bytes::Bytes;
 
+use super::draft::Drafts;
 use super::open::{self, Scratch};
 use super::path;
 use crate::store::layout::{TRAILER_BYTES, Trailer};
@@ -25,6 +26,7 @@ const DURABLE_DIRECTORIES_MAX: usize = 4096;
 pub(super) struct Files {
     root: PathBuf,
     scratch: Scratch,
+    drafts: Drafts,
     /// Directories below the root whose own entries, up to the root, are known to be durable. None is ever removed.
     durable: Mutex<HashSet<PathBuf>>,
     /// A directory could not be synced. What the disk then holds is unknown, and a later sync that succeeds says nothing of it.
@@ -65,7 +67,13 @@ impl Drop for ScratchFile {
 
 impl Files {
     pub(super) fn new(root: PathBuf, scratch: Scratch) -> Self {
-        Self { root, scratch, durable: Mutex::default(), sync_failed: AtomicBool::new(false) }
+        Self {
+            root,
+            scratch,
+            drafts: Drafts::default(),
+            durable: Mutex::default(),
+            sync_failed: AtomicBool::new(false),
+        }
     }
 
     pub(super) fn root(&self) -> &Path {
@@ -203,11 +211,7 @@ impl Files {
     fn write_draft(&self, put: &Put<'_>, body: &[u8]) -> Result<ScratchFile, StoreError> {
         self.check_syncs().and_then(|()| self.make_directories(&put.path)).map_err(put.failed(Effect::None))?;
         let draft = ScratchFile(self.scratch.path());
-        let written = File::create_new(&draft.0).and_then(|mut file| {
-            file.write_all(body)?;
-            file.write_all(&put.trailer.encode())?;
-            file.sync_all()
-        });
+        let written = self.drafts.write(&draft.0, [body, &put.trailer.encode()]);
         written.map_err(put.failed(Effect::None))?;
         Ok(draft)
     }

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::{BUCKETS, Metered, OPS, Purpose, bucket_end, bucket_of};
+use super::{BUCKETS, CostWindow, Metered, OPS, Purpose, bucket_end, bucket_of};
 use crate::store::{Fault, MemoryStore, ObjectName, ObjectPrefix, PutNonce, Span, StoreOp};
 
 #[test]
@@ -71,4 +71,26 @@ async fn a_month_costs_what_the_price_list_says() {
     assert!((cost.reads - 10.512).abs() < 1e-9, "{cost:?}");
     assert!((cost.storage - 23.0).abs() < 1e-9, "{cost:?}");
     assert!((cost.total() - 46.652).abs() < 1e-9, "{cost:?}");
+}
+
+#[tokio::test]
+async fn an_estimate_goes_by_the_last_five_minutes_alone() {
+    let (store, meter) = Metered::new(Arc::new(MemoryStore::new()));
+    let name = ObjectName::parse("meta/cluster").unwrap();
+    let mut window = CostWindow::default();
+    let seconds = Duration::from_secs;
+    assert_eq!(window.note(seconds(0), &meter.snapshot(), 0).0.total(), 0.0, "nothing is known yet");
+    for _ in 0..100 {
+        drop(store.head(&name).await);
+    }
+    let (dollars, over) = window.note(seconds(100), &meter.snapshot(), 0);
+    // One a second.
+    assert!((dollars.reads - 1.0512).abs() < 1e-9 && over == seconds(100), "{dollars:?} over {over:?}");
+    for now in (110..=400).step_by(10) {
+        window.note(seconds(now), &meter.snapshot(), 0);
+    }
+    let (dollars, over) = window.note(seconds(405), &meter.snapshot(), 1_000_000_000);
+    assert!(dollars.reads == 0.0 && over >= seconds(300) && over < seconds(310), "{dollars:?} over {over:?}");
+    assert!((dollars.total() - 0.023).abs() < 1e-9, "what is kept costs all the same: {dollars:?}");
+    assert!(window.0.len() < 70, "it does not grow");
 }

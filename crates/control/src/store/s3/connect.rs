@@ -16,12 +16,15 @@ use aws_sdk_s3::config::{
 use aws_sdk_s3::error::BoxError;
 use aws_smithy_http_client::tls::{Provider, rustls_provider::CryptoMode};
 use aws_smithy_types::date_time::{DateTime, Format};
+use failpoints::wall_shift_ms;
 use tuning::settings::{S3, S3Endpoint, S3Region};
 
 use super::failure::{S3Failure, chain};
 
 /// A connection is there by then or is not counted on.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Characters of the SDK's reason for that there are no credentials.
+const WHY_MAX: usize = 160;
 /// What is signed for when neither the settings nor the environment name a region, as most stores that are not AWS expect.
 const REGION_DEFAULT: &str = "us-east-1";
 
@@ -58,7 +61,7 @@ impl Intercept for Skew {
         let date = date.and_then(|text| DateTime::from_str(text, Format::HttpDate).ok());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).ok().and_then(|now| i64::try_from(now.as_millis()).ok());
         if let (Some(date), Some(now_ms)) = (date.and_then(|date| date.to_millis().ok()), now) {
-            self.0.store(date.saturating_sub(now_ms), Ordering::Relaxed);
+            self.0.store(date.saturating_sub(now_ms.saturating_add(wall_shift_ms())), Ordering::Relaxed);
         }
         Ok(())
     }
@@ -76,9 +79,16 @@ pub(super) async fn environment(s3: &S3) -> Result<SdkConfig, S3Failure> {
     }
     let environment = loader.load().await;
     let provider = environment.credentials_provider();
-    let provider = provider.ok_or_else(|| S3Failure::unanswered("the environment has no source of credentials"))?;
-    provider.provide_credentials().await.map_err(|error| S3Failure::unanswered(chain(&error)))?;
+    let provider = provider.ok_or_else(|| no_credentials("the environment has no source of any"))?;
+    provider.provide_credentials().await.map_err(|error| no_credentials(&chain(&error)))?;
     Ok(environment)
+}
+
+/// How the search for credentials ended, in a few words: the SDK has a page of them.
+fn no_credentials(why: &str) -> S3Failure {
+    let why = why.split(". Attempted").next().unwrap_or_default();
+    let why: String = why.chars().take(WHY_MAX).collect();
+    S3Failure::unanswered(format!("no credentials were found: {why}"))
 }
 
 /// Makes the client.

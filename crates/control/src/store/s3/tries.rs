@@ -1,10 +1,12 @@
 //! How often is a request repeated, and how long is waited in between?
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::failure::{S3Failure, Verdict};
+use crate::store::Trouble;
 
 /// First wait before a repetition; it doubles from there.
 const BACKOFF: Duration = Duration::from_millis(20);
@@ -13,9 +15,30 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// All attempts at one operation take at most this many timeouts of one.
 const TIMEOUTS: u32 = 4;
 
+/// How attempts at any operation have failed since one did not.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Troubles(Arc<Mutex<Option<Trouble>>>);
+
+impl Troubles {
+    pub(super) fn now(&self) -> Option<Trouble> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes how an attempt went.
+    fn note(&self, failed: Option<&S3Failure>) {
+        let is_away = |failure: &&S3Failure| matches!(failure.verdict(), Verdict::Again | Verdict::AgainUnknown);
+        let mut trouble = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *trouble = failed.filter(is_away).map(|failure| Trouble {
+            since: trouble.as_ref().map_or_else(Instant::now, |trouble| trouble.since),
+            why: failure.to_string().into(),
+        });
+    }
+}
+
 /// The attempts at one operation.
 #[derive(Debug)]
 pub(super) struct Tries {
+    troubles: Troubles,
     deadline: Instant,
     failed: u32,
     /// One of the attempts may have been carried out, though it failed.
@@ -23,8 +46,14 @@ pub(super) struct Tries {
 }
 
 impl Tries {
-    pub(super) fn new(attempt_timeout: Duration) -> Self {
-        Self { deadline: Instant::now() + attempt_timeout * TIMEOUTS, failed: 0, is_unknown: false }
+    pub(super) fn new(attempt_timeout: Duration, troubles: &Troubles) -> Self {
+        let troubles = troubles.clone();
+        Self { troubles, deadline: Instant::now() + attempt_timeout * TIMEOUTS, failed: 0, is_unknown: false }
+    }
+
+    /// An attempt has ended, and failed like this if it did.
+    pub(super) fn on_end(&self, failed: Option<&S3Failure>) {
+        self.troubles.note(failed);
     }
 
     /// After an attempt that failed: waits, and answers whether there may be another.

@@ -6,11 +6,12 @@ use wire::entry::Effect;
 use wire::ids::SeqNum;
 use wire::message::{AppendOnce, CheckTail, GetToken, Start};
 use wire::reason::Reason;
+use wire::terms::Terms;
 
 use super::world::*;
 use crate::core::Flow;
 
-fn reasons(told: &[Told]) -> Vec<Reason> {
+pub(super) fn reasons(told: &[Told]) -> Vec<Reason> {
     told.iter()
         .map(|told| match told {
             Told::AppendRefused(_, _, refusal) | Told::Refused(_, refusal) => refusal.reason,
@@ -123,6 +124,25 @@ fn a_match_whose_number_is_forgotten_is_judged_again() {
     let _ = test.append(A, session, 2, &["x"]);
     test.commit();
     assert_eq!(reasons(&test.told(A)), vec![Reason::SequenceMismatch, Reason::Internal]);
+}
+
+#[test]
+fn a_batch_that_was_refused_never_comes_behind_later_ones_unless_its_match_says_so() {
+    let mut test = Test::new();
+    let session = test.open(A, "s", 7, "").unwrap().session;
+    let _ = test.append(A, session, 1, &["a"]);
+    let _ = test.append_if(A, (session, 2), Some(0), &batch(&["b"]));
+    let _ = test.append(A, session, 3, &["c"]);
+    test.commit();
+    test.told(A);
+    let _ = test.append(A, session, 2, &["b"]);
+    test.commit();
+    assert_eq!(reasons(&test.told(A)), vec![Reason::FailedPrecondition]);
+    let _ = test.append_if(A, (session, 2), Some(2), &batch(&["b"]));
+    test.commit();
+    assert!(matches!(&test.told(A)[..], [Told::Acked(..)]));
+    let page = test.page(&Test::reading("s", Start::SeqNum(SeqNum::ZERO))).unwrap();
+    assert_eq!(page.bodies, vec!["a", "c", "b"]);
 }
 
 #[test]
@@ -321,9 +341,12 @@ fn misses_that_were_held_back_are_refused_in_their_order() {
 fn an_effect_applies_with_its_batch() {
     let mut test = Test::new();
     test.put("s", &["a", "b"]).unwrap();
-    for effect in [Effect::InstallToken(token("t")), Effect::Trim(SeqNum::new(2))] {
+    for effect in
+        [Effect::Both(token("x"), SeqNum::new(1)), Effect::InstallToken(token("t")), Effect::Trim(SeqNum::new(2))]
+    {
         let (bytes, crc) = batch(&["c"]);
-        let once = AppendOnce { effect: Some(effect), fencing_token: token(""), ..Test::once("s", crc) };
+        let terms = Terms { effect: Some(effect), ..Terms::default() };
+        let once = AppendOnce { terms, ..Test::once("s", crc) };
         let _ = test.ask_with(A, &once, &bytes);
     }
     test.commit();
@@ -332,6 +355,80 @@ fn an_effect_applies_with_its_batch() {
     assert_eq!(test.call(A, &GetToken { address: address("s") }), vec![Told::Token("t".into())]);
     let refusal = test.page(&Test::reading("s", Start::SeqNum(SeqNum::ZERO))).unwrap_err();
     assert_eq!(refusal.reason, Reason::Trimmed);
+}
+
+pub(super) fn chained() -> Terms {
+    Terms { chained: true, ..Terms::default() }
+}
+
+#[test]
+fn a_chained_batch_is_refused_after_another_one_of_its_session_was_also_when_both_were_held_back() {
+    for held in [false, true] {
+        let bound = if held { 1 } else { 0 };
+        let mut test = Test::with(ConfigPatch { batch_max_records: Some(bound), ..ConfigPatch::default() });
+        let session = test.open(A, "s", 7, "").unwrap().session;
+        let other = test.open(A, "s", 8, "").unwrap().session;
+        let _ = test.append(A, session, 1, &["a"]);
+        let _ = test.append_on(A, (session, 2), &chained(), Some(9));
+        let _ = test.append_on(A, (session, 3), &chained(), None);
+        let _ = test.append(A, session, 4, &["unchained"]);
+        let _ = test.append_on(A, (other, 1), &chained(), None);
+        let mut told = Vec::new();
+        for _ in 0..3 {
+            test.commit();
+            told.extend(test.told(A));
+        }
+        let refused = told.iter().filter_map(|told| match told {
+            Told::AppendRefused(_, no, refusal) => Some((*no, refusal.reason)),
+            _ => None,
+        });
+        let expected = vec![(2, Reason::SequenceMismatch), (3, Reason::SequenceMismatch)];
+        assert_eq!(refused.collect::<Vec<_>>(), expected, "held back: {held}");
+        assert_eq!(told.iter().filter(|told| matches!(told, Told::Acked(..))).count(), 3, "{told:?}");
+    }
+}
+
+#[test]
+fn a_batch_may_ask_for_the_installed_token_also_for_none() {
+    let mut test = Test::new();
+    test.put("s", &["a"]).unwrap();
+    let session = test.open(A, "s", 7, "").unwrap().session;
+    let asks = |text| Terms { installed: Some(token(text)), ..Terms::default() };
+    let installs = Terms { effect: Some(Effect::InstallToken(token("t"))), ..asks("") };
+    let _ = test.append_on(A, (session, 1), &installs, None);
+    for (no, text) in [(2, ""), (3, "t"), (4, "u")] {
+        let _ = test.append_on(A, (session, no), &asks(text), None);
+    }
+    test.commit();
+    let told = test.told(A);
+    let [Told::Acked(..), Told::AppendRefused(_, 2, none), Told::Acked(..), Told::AppendRefused(_, 4, other)] =
+        &told[..]
+    else {
+        panic!("{told:?}")
+    };
+    for refusal in [none, other] {
+        assert_eq!(refusal.reason, Reason::FencedOut);
+        assert_eq!(refusal.details.as_ref().unwrap().fencing_token, Some(token("t")));
+    }
+}
+
+#[test]
+fn stamps_that_an_arrival_stream_ignores_are_not_refused() {
+    let mut test =
+        Test::with(ConfigPatch { timestamping_mode: Some(TimestampingMode::Arrival), ..ConfigPatch::default() });
+    let (bytes, crc) = stamped(&[(Some(1), "a"), (Some(2), "b")]);
+    for ignores_stamps in [false, true] {
+        let terms = Terms { ignores_stamps, ..Terms::default() };
+        test.offer(A, &AppendOnce { terms, ..Test::once("s", crc) }, &bytes);
+        test.commit_all();
+        match test.told(A).pop() {
+            Some(Told::Refused(_, refusal)) => assert_eq!((ignores_stamps, refusal.reason), (false, Reason::Invalid)),
+            Some(Told::Appended(appended)) => {
+                assert!(ignores_stamps && appended.start.timestamp_ms > 2, "{appended:?}")
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 #[test]

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use express_log::NoRoom;
 use wire::config::{Class, ConfigPatch};
 use wire::handoff::ToShard;
-use wire::ids::{Lsn, SeqNum};
-use wire::message::{AppendOnce, CheckTail, Fence, Read, Start, StreamCreate, StreamDelete, StreamGet};
+use wire::ids::{Lsn, ProducerId, SeqNum};
+use wire::message::{AppendOnce, CheckTail, Fence, Open, Read, Start, StreamCreate, StreamDelete, StreamGet};
 use wire::reason::Reason;
 
+use super::appends::{chained, reasons};
 use super::world::*;
 use crate::core::Flow;
 
@@ -215,4 +217,143 @@ fn a_resend_is_answered_when_the_store_has_the_first() {
     let told = test.told(A);
     let [Told::Appended(first), Told::Appended(again)] = &told[..] else { panic!("{told:?}") };
     assert_eq!((first.start, first.class), (again.start, again.class));
+}
+
+/// The store has taken nothing for nearly so long that nobody is to wait on.
+fn stall_for_long(test: &mut Test) {
+    stall(test, Some("no answer"));
+    test.wait(4_999);
+}
+
+fn unavailable(refusal: &wire::refusal::Refusal) -> bool {
+    let waits_ms = refusal.details.as_ref().and_then(|details| details.retry_after_ms);
+    refusal.reason == Reason::Unavailable && waits_ms == Some(1_000) && refusal.message.contains("no answer")
+}
+
+#[test]
+fn what_is_in_flight_is_answered_as_unknown_once_the_store_has_taken_nothing_for_long() {
+    let mut test = Test::standard();
+    let session = test.open(A, "s", 7, "").unwrap().session;
+    let _ = test.append(A, session, 1, &["a"]);
+    let _ = test.append_if(A, (session, 2), Some(0), &batch(&["mismatch"]));
+    let (bytes, crc) = batch(&["once"]);
+    let _ = test.ask_with(B, &Test::once("s", crc), &bytes);
+    test.ask(B, &Fence { address: address("s"), fencing_token: token("t") });
+    stall_for_long(&mut test);
+    assert_eq!((test.told(A), test.told(B)), (vec![], vec![]), "not a moment too early");
+    assert!(!test.shard.is_idle());
+    test.wait(1);
+    let told = test.told(A);
+    let [Told::AppendRefused(_, 1, first), Told::AppendRefused(_, 2, second), ..] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert!(unavailable(first) && unavailable(second), "{told:?}");
+    let told = test.told(B);
+    assert!(
+        matches!(&told[..], [Told::Refused(_, append), Told::Refused(_, fence)] if unavailable(append) && unavailable(fence))
+    );
+    assert!(test.shard.is_idle(), "nobody waits for what is under way still");
+    // It stood, and is where it was put: what comes later comes behind it.
+    stall(&mut test, None);
+    test.commit_standard();
+    assert_eq!(test.told(B), vec![], "each request has had its answer");
+    test.apply_standard();
+    assert_eq!(test.put("s", &["later"]).unwrap().start.seq_num.get(), 2);
+    assert_eq!(test.page(&Test::reading("s", Start::SeqNum(SeqNum::ZERO))).unwrap().bodies, ["a", "once", "later"]);
+}
+
+#[test]
+fn a_batch_that_is_sent_again_after_the_outage_is_the_one_that_was_under_way() {
+    let mut test = Test::standard();
+    let session = test.open(A, "s", 7, "").unwrap().session;
+    let _ = test.append(A, session, 1, &["a"]);
+    stall_for_long(&mut test);
+    test.wait(1);
+    assert!(matches!(&test.told(A)[..], [Told::AppendRefused(_, 1, refusal)] if unavailable(refusal)));
+    // While it goes on, each is told at once: the first is under way still, the second never was.
+    let _ = test.append(A, session, 1, &["a"]);
+    let _ = test.append(A, session, 2, &["b"]);
+    let told = test.told(A);
+    assert!(
+        matches!(&told[..], [Told::AppendRefused(_, 1, first), Told::AppendRefused(_, 2, second)]
+        if unavailable(first) && unavailable(second)),
+        "{told:?}"
+    );
+    stall(&mut test, None);
+    for (no, body) in [(1, "a"), (2, "b")] {
+        let _ = test.append(A, session, no, &[body]);
+    }
+    test.commit_standard();
+    let told = test.told(A);
+    let [Told::Acked(_, first, _), Told::Acked(_, second, _)] = &told[..] else { panic!("{told:?}") };
+    assert_eq!((first.start.seq_num.get(), second.start.seq_num.get()), (0, 1), "each is stored once, in order");
+    assert_eq!(test.page(&Test::reading("s", Start::SeqNum(SeqNum::ZERO))).unwrap().bodies, ["a", "b"]);
+}
+
+#[test]
+fn an_open_that_nobody_waits_for_any_more_leaves_no_session_and_reads_of_what_is_committed_go_on() {
+    let mut test = Test::standard();
+    test.put("s", &["before"]).unwrap();
+    let session = test.open(A, "s", 7, "").unwrap().session;
+    let _ = test.append(A, session, 1, &["a"]);
+    let (address, producer) = (address("s"), ProducerId::new(8));
+    test.ask(B, &Open { address: address.clone(), producer, fencing_token: token(""), resume: None });
+    let sessions = |test: &Test| {
+        let mut counters = Vec::new();
+        test.shard.counters(&mut counters);
+        counters.iter().find(|(name, _)| *name == "sessions").map(|(_, count)| *count)
+    };
+    assert_eq!(sessions(&test), Some(2));
+    stall_for_long(&mut test);
+    test.wait(1);
+    assert!(matches!(&test.told(B)[..], [Told::Refused(_, refusal)] if unavailable(refusal)));
+    assert_eq!(sessions(&test), Some(1));
+    test.told(A);
+    test.ask(B, &CheckTail { address });
+    assert!(matches!(&test.told(B)[..], [Told::Tail(tail)] if tail.seq_num.get() == 1));
+    assert_eq!(test.page(&Test::reading("s", Start::SeqNum(SeqNum::ZERO))).unwrap().bodies, ["before"]);
+}
+
+#[test]
+fn a_batch_that_was_held_back_and_refused_in_an_outage_breaks_its_chain() {
+    let config = ConfigPatch { class: Some(Class::Standard), batch_max_records: Some(1), ..ConfigPatch::default() };
+    let mut test = Test::with(config);
+    let session = test.open(A, "s", 7, "").unwrap().session;
+    let _ = test.append(A, session, 1, &["a"]);
+    let _ = test.append_on(A, (session, 2), &chained(), None);
+    stall_for_long(&mut test);
+    test.wait(1);
+    let told = test.told(A);
+    assert!(matches!(&told[..], [Told::AppendRefused(_, 1, _), Told::AppendRefused(_, 2, _)]), "{told:?}");
+    stall(&mut test, None);
+    let _ = test.append_on(A, (session, 3), &chained(), None);
+    for _ in 0..2 {
+        test.commit_standard();
+    }
+    let told = test.told(A);
+    assert!(matches!(&told[..], [Told::AppendRefused(_, 3, refusal)] if unavailable(refusal)), "{told:?}");
+    assert_eq!(test.page(&Test::reading("s", Start::SeqNum(SeqNum::ZERO))).unwrap().bodies, ["a"]);
+}
+
+/// What enters the head log is settled in the store as well.
+#[test]
+fn while_the_disk_of_the_store_is_full_neither_lane_takes_records_and_both_take_everything_else() {
+    for class in [Class::Standard, Class::Express] {
+        let mut test = Test::with(ConfigPatch { class: Some(class), ..ConfigPatch::default() });
+        test.put("s", &["a"]).unwrap();
+        test.world.store_room = Some(NoRoom::Disk { free_bytes: 9, kept_bytes: 10 });
+        let (bytes, crc) = batch(&["b"]);
+        let _ = test.ask_with(A, &Test::once("s", crc), &bytes);
+        let told = test.told(A);
+        assert_eq!(reasons(&told), vec![Reason::ResourceExhausted], "{class}: {told:?}");
+        assert_eq!(test.page(&Test::reading("s", Start::SeqNum(SeqNum::ZERO))).unwrap().bodies, vec!["a"]);
+        let told = test.call(A, &StreamDelete { address: address("s") });
+        assert!(!told.is_empty() && told.iter().all(is_taken), "{class}: a delete makes room: {told:?}");
+        test.world.store_room = None;
+        test.put("t", &["b"]).unwrap();
+    }
+}
+
+fn is_taken(told: &Told) -> bool {
+    !matches!(told, Told::Refused(..) | Told::AppendRefused(..))
 }

@@ -2,9 +2,9 @@
 
 use wire::config::{Class, ConfigPatch};
 use wire::handoff::{ToControl, ToShard};
-use wire::ids::{BucketId, Lsn, SeqNum, StreamId};
+use wire::ids::{BucketId, Lsn, Rev, SeqNum, StreamId};
 use wire::message::{
-    AppendOnce, Close, Fence, GetToken, Read, Start, StreamCreate, StreamDelete, StreamGet, Subscribe,
+    AppendOnce, CheckTail, Close, Fence, GetToken, Read, Start, StreamCreate, StreamDelete, StreamGet, Subscribe,
 };
 use wire::names::Key;
 use wire::reason::Reason;
@@ -60,15 +60,72 @@ fn a_name_that_is_not_in_memory_is_looked_up_once() {
 }
 
 #[test]
-fn a_bucket_of_this_run_needs_no_look_up_until_a_stream_of_it_has_left() {
+fn a_bucket_of_this_run_needs_a_look_up_only_of_names_that_have_left() {
     let mut test = forgetful(Test::new());
     test.put("s", &["x"]).unwrap();
-    test.ask(A, &get("none"));
-    assert!(matches!(test.told(A)[..], [Told::Refused(..)]));
-    assert_eq!(loads(&test), 0);
     test.settle(usize::MAX);
     rest(&mut test);
-    assert_eq!(test.ask_with(A, &get("none"), &[]).0, Flow::Blocked);
+    assert_eq!(rows(&test), 0);
+    test.ask(A, &get("none"));
+    assert!(matches!(test.told(A)[..], [Told::Refused(..)]));
+    test.put("new", &["x"]).unwrap();
+    assert_eq!(loads(&test), 0);
+    assert_eq!(test.ask_with(A, &get("s"), &[]).0, Flow::Blocked);
+    assert_eq!(loads(&test), 1);
+}
+
+/// Makes as many streams as there may be and half as many more: no more are made then.
+fn crowded(mut test: Test) -> (Test, usize) {
+    test.shard.config.rows_max = 1_024;
+    let made = (0..3_000).take_while(|number| !is_blocked(&mut test, &format!("s{number}"))).count();
+    test.commit_all();
+    test.told(A);
+    (test, made)
+}
+
+fn is_blocked(test: &mut Test, key: &str) -> bool {
+    let (bytes, crc) = batch(&["x"]);
+    test.ask_with(A, &Test::once(key, crc), &bytes).0 == Flow::Blocked
+}
+
+#[test]
+fn no_more_streams_are_made_than_there_is_room_for_until_others_have_left() {
+    let (mut test, made) = crowded(Test::new());
+    assert_eq!((made, rows(&test)), (1_537, 1_537));
+    assert!(is_blocked(&mut test, "new"));
+    test.put("s0", &["one that is there"]).unwrap();
+    test.settle(usize::MAX);
+    assert!(is_blocked(&mut test, "new"), "they have not rested");
+    test.wait(1_000);
+    assert!(test.shard.take_loads_done(), "who is blocked is offered again");
+    assert!((1_024..1_290).contains(&rows(&test)), "{}: a second is enough only for some of them", rows(&test));
+    test.put("new", &["x"]).unwrap();
+    assert_eq!(loads(&test), 0);
+}
+
+#[test]
+fn a_stream_for_which_there_is_no_room_is_refused_while_none_can_leave() {
+    let (mut test, _) = crowded(Test::new());
+    test.shard.on_control(ToShard::Stall { why: Some("it is away".into()) }, &mut test.world);
+    let told = test.call(A, &StreamCreate { address: address("new"), config: ConfigPatch::default() });
+    assert!(
+        matches!(&told[..], [Told::Refused(_, refusal)] if refusal.reason == Reason::ResourceExhausted),
+        "{told:?}"
+    );
+    test.shard.on_control(ToShard::Stall { why: None }, &mut test.world);
+    assert!(is_blocked(&mut test, "new"));
+}
+
+#[test]
+fn who_waits_for_room_is_told_when_none_leaves_for_long() {
+    let (mut test, _) = crowded(Test::new());
+    assert!(is_blocked(&mut test, "new"));
+    test.wait(10_000);
+    let told = test.call(A, &StreamCreate { address: address("new"), config: ConfigPatch::default() });
+    assert!(
+        matches!(&told[..], [Told::Refused(_, refusal)] if refusal.reason == Reason::ResourceExhausted),
+        "{told:?}"
+    );
 }
 
 #[test]
@@ -271,6 +328,33 @@ fn trim(test: &mut Test, stream_id: StreamId, to: u64) {
     test.shard.on_control(ToShard::TrimTo { bucket: BUCKET, key, stream_id, to }, &mut test.world);
     test.serve_control();
     test.commit_all();
+}
+
+#[test]
+fn an_empty_stream_goes_if_nothing_happened_to_it_since_it_was_looked_at() {
+    for standard in [false, true] {
+        let mut test = if standard { Test::standard() } else { Test::new() };
+        let id = test.open(A, "s", 7, "").unwrap();
+        test.put("s", &["a"]).unwrap();
+        let delete = |test: &mut Test, stream_id, rev| {
+            let (key, rev) = (Key::new("s").unwrap(), Rev::new(rev));
+            test.shard.on_control(ToShard::DeleteEmpty { bucket: BUCKET, key, stream_id, rev }, &mut test.world);
+            test.commit_all();
+        };
+        // Made, and a batch.
+        delete(&mut test, id.stream_id, 2);
+        test.put("s", &["b"]).expect("it has a record");
+        trim(&mut test, id.stream_id, 2);
+        delete(&mut test, id.stream_id, 3);
+        delete(&mut test, StreamId::from_bytes([9; 16]), 4);
+        let told = test.call(B, &CheckTail { address: address("s") });
+        assert!(matches!(told[..], [Told::Tail(tail)] if tail.seq_num.get() == 2), "{told:?}");
+        test.told(A);
+        delete(&mut test, id.stream_id, 4);
+        assert_eq!(test.told(A), vec![Told::Ended(id.session, Reason::NotFound)]);
+        let told = test.call(B, &StreamGet { address: address("s") });
+        assert!(matches!(&told[..], [Told::Refused(_, refusal)] if refusal.reason == Reason::NotFound), "{told:?}");
+    }
 }
 
 #[test]

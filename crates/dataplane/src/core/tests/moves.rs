@@ -247,6 +247,19 @@ fn after_an_accepted_loss_an_express_stream_goes_on_behind_a_gap_that_readers_cr
 }
 
 #[test]
+fn a_gap_that_is_lost_with_what_was_acked_behind_it_is_followed_by_a_longer_one() {
+    let mut test = Test::new();
+    test.put("s", &["a", "b"]).unwrap();
+    test.settle_and_free();
+    let mut once = test.restarted(lossy());
+    assert_eq!(once.put("s", &["c"]).unwrap().start.seq_num.get(), 2 + GAP);
+    (once.world.rolled, once.world.freed) = (once.world.rolled + 1, once.world.rolled + 1);
+    let mut twice = once.restarted(ShardConfig { epoch: Epoch::new(3), loss_epoch: Epoch::new(3), ..lossy() });
+    assert_eq!(twice.put("s", &["d"]).unwrap().start.seq_num.get(), 2 + 2 * GAP, "c's number names nothing else");
+    assert_eq!(twice.page(&from(0)).unwrap().bodies, vec!["a", "b", "d"]);
+}
+
+#[test]
 fn a_gap_is_entered_before_anything_else_and_its_tail_waits_for_it() {
     let mut test = Test::new();
     test.put("s", &["a"]).unwrap();

@@ -40,7 +40,7 @@ pub(super) struct Store {
 
 impl Store {
     /// Folds one entry.
-    fn take(&mut self, bytes: &[u8]) {
+    pub(super) fn take(&mut self, bytes: &[u8]) {
         let (entry, _) = Entry::decode(bytes).unwrap();
         let place = entry.place();
         let (mut records, mut content_bytes) = (None, 0);
@@ -68,7 +68,7 @@ impl Store {
         }
     }
 
-    fn take_parcel(&mut self, parcel: &Parcel) {
+    pub(super) fn take_parcel(&mut self, parcel: &Parcel) {
         let mut at = 0;
         for item in &parcel.items {
             let bytes = &parcel.bytes[at..at + item.bytes as usize];
@@ -87,7 +87,7 @@ impl Store {
         }
     }
 
-    fn history(&self, stream_id: StreamId, from: HistoryFrom) -> HistorySpan {
+    pub(super) fn history(&self, stream_id: StreamId, from: HistoryFrom) -> HistorySpan {
         let is_it = |stored: &Stored| match (stored.records, from) {
             (None, _) => false,
             (Some((_, end, _)), HistoryFrom::SeqNum(seq_num)) => end > seq_num,
@@ -110,7 +110,7 @@ impl Store {
         HistorySpan { bytes: bytes.into(), first, end }
     }
 
-    fn load(&self, key: &LoadKey) -> Result<Option<Box<StreamRow>>, Refusal> {
+    pub(super) fn load(&self, key: &LoadKey) -> Result<Option<Box<StreamRow>>, Refusal> {
         if let Some(refusal) = &self.broken {
             return Err(refusal.clone());
         }

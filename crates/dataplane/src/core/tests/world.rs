@@ -21,6 +21,7 @@ use wire::message::{
 use wire::names::{Address, BucketName, FencingToken};
 use wire::reason::Reason;
 use wire::refusal::Refusal;
+use wire::terms::Terms;
 
 use super::store::Store;
 use crate::core::outbox::OutBuffer;
@@ -35,6 +36,7 @@ pub(super) struct Fake {
     pub(super) wall_ms: i64,
     pub(super) mono_ms: u64,
     pub(super) room: Option<NoRoom>,
+    pub(super) store_room: Option<NoRoom>,
     pub(super) outs: HashMap<ConnId, OutBuffer>,
     pub(super) fetches: VecDeque<Fetch>,
     /// Pages under way of each connection.
@@ -50,12 +52,16 @@ pub(super) struct Fake {
     pub(super) freed: u64,
     /// What was said last of a batch for the log: content in bytes, and its first stamp.
     pub(super) noted: Option<(u32, i64)>,
-    minted: u8,
+    minted: u64,
 }
 
 impl World for Fake {
     fn now(&self) -> Now {
         Now { wall_ms: self.wall_ms, mono: Duration::from_millis(self.mono_ms) }
+    }
+
+    fn store_room(&self) -> Result<(), NoRoom> {
+        self.store_room.map_or(Ok(()), Err)
     }
 
     fn room(&self, _: usize, class: RoomClass) -> Result<(), NoRoom> {
@@ -131,7 +137,9 @@ impl World for Fake {
 
     fn random(&mut self) -> [u8; 10] {
         self.minted += 1;
-        [self.minted; 10]
+        let mut random = [0; 10];
+        random[2..].copy_from_slice(&self.minted.to_be_bytes());
+        random
     }
 }
 
@@ -218,6 +226,7 @@ pub(super) fn config() -> ShardConfig {
         append_window: 16,
         ring_bytes_max: 0,
         held_bytes_max: 1 << 20,
+        standard_patience: Duration::from_secs(5),
         rows_max: 1_000,
     }
 }
@@ -391,13 +400,27 @@ impl Test {
         self.shard.on_append(conn, &head.encode(), bytes, &mut self.world)
     }
 
+    /// A batch of one record on terms.
+    pub(super) fn append_on(
+        &mut self,
+        conn: ConnId,
+        (session, no): (u32, u64),
+        terms: &Terms,
+        expected: Option<u64>,
+    ) -> Flow {
+        let (bytes, batch_crc) = batch(&["on terms"]);
+        let match_seq_num = expected.map(SeqNum::new);
+        let head = AppendHead { session, no: BatchNo::new(no), match_seq_num, resent: false, batch_crc };
+        self.shard.on_append(conn, &head.encode_on(&terms.to_bytes()), &bytes, &mut self.world)
+    }
+
     pub(super) fn once(key: &str, batch_crc: u32) -> AppendOnce {
         AppendOnce {
             address: address(key),
             fencing_token: FencingToken::default(),
             match_seq_num: None,
             idempotency: (0, 0),
-            effect: None,
+            terms: Terms::default(),
             batch_crc,
         }
     }
@@ -461,12 +484,12 @@ impl Test {
     }
 }
 
-fn table_of(buckets: impl IntoIterator<Item = Bucket>) -> BucketTable {
+pub(super) fn table_of(buckets: impl IntoIterator<Item = Bucket>) -> BucketTable {
     let buckets = buckets.into_iter().map(|bucket| (bucket.name.clone(), Arc::new(bucket))).collect();
     BucketTable { buckets, ..BucketTable::default() }
 }
 
-fn decode(frame: &frame::Frame<'_>, told: &mut Vec<Told>) {
+pub(super) fn decode(frame: &frame::Frame<'_>, told: &mut Vec<Told>) {
     let correlation = frame.correlation;
     told.push(match frame.kind {
         Kind::Acks => {

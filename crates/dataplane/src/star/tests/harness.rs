@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tuning::room::Rooms;
 use tuning::settings::Settings;
 use tuning::units::{Bytes, Millis};
 use wire::batch::BatchBuilder;
@@ -22,7 +23,7 @@ use wire::message::{Hello, Message, Open, Opened, Refused, Welcome};
 use wire::names::{Address, BucketName, FencingToken};
 use wire::refusal::Refusal;
 
-use crate::{HeadLogs, NothingSettled, Options, RecoveredStar, Star, StartError, TellShard, start};
+use crate::{Doors, HeadLogs, NothingSettled, Options, RecoveredStar, Star, StartError, TellShard, start};
 
 /// The one bucket there is.
 pub(crate) const BUCKET: &str = "demo";
@@ -48,14 +49,24 @@ pub(crate) fn recover(data: &Path, shards: u16) -> Result<RecoveredStar, StartEr
 
 /// A star with a control that has nothing in its index and settles nothing.
 pub(crate) fn serve_with(data: &Path, shards: usize, settings: Settings) -> Running {
+    serve_behind(&doors(shards), data, shards, settings)
+}
+
+/// Doors at an address that is free.
+pub(crate) fn doors(shards: usize) -> Doors {
+    Doors::open(SocketAddr::from(([127, 0, 0, 1], 0)), shards).unwrap()
+}
+
+/// The same behind doors that are there already.
+pub(crate) fn serve_behind(doors: &Doors, data: &Path, shards: usize, settings: Settings) -> Running {
     let cpus = tuning::host::cpus_allowed();
     let shard_cpus: Vec<usize> = cpus.iter().copied().cycle().take(shards).collect();
     let recovered = recover(data, u16::try_from(shards).unwrap()).unwrap();
     let options = Options {
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         shard_cpus,
         settings,
         log_bytes_max: 128 << 20,
+        rooms: Rooms::open(data, None, 1 << 20).unwrap(),
         version: "test",
         cluster_id: ClusterId::from_bytes([1; 16]),
         star_id: StarId::from_bytes([2; 16]),
@@ -80,7 +91,7 @@ pub(crate) fn serve_with(data: &Path, shards: usize, settings: Settings) -> Runn
             shards.get().unwrap().lock().unwrap()[usize::from(to.get())](answer)
         }
     };
-    let star = start(&options, recovered, to_control).unwrap();
+    let star = start(&options, doors, recovered, to_control).unwrap();
     let senders = star.shard_senders();
     for send in &senders {
         send(ToShard::Buckets(Arc::new(table()))).unwrap();
@@ -112,9 +123,7 @@ impl Running {
 
     /// A client that has not said hello.
     pub(crate) fn stranger(&self) -> Client {
-        let socket = TcpStream::connect(self.star.addr()).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-        Client { socket, received: Vec::new(), correlation: 0, welcome: None }
+        Client::stranger(self.star.addr())
     }
 
     /// A key whose stream lies on this shard.
@@ -158,6 +167,12 @@ pub(crate) struct Client {
 }
 
 impl Client {
+    pub(crate) fn stranger(addr: SocketAddr) -> Self {
+        let socket = TcpStream::connect(addr).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        Self { socket, received: Vec::new(), correlation: 0, welcome: None }
+    }
+
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.socket.write_all(bytes).unwrap();
     }

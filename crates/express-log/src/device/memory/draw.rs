@@ -1,4 +1,4 @@
-//! Which numbers follow from a seed.
+//! Which numbers follow from a seed, and what sums up a run.
 
 /// Numbers that follow from a seed alone.
 #[derive(Debug, Clone)]
@@ -29,5 +29,21 @@ impl Draw {
     /// Whether something happens that happens `parts` times in 1,000.
     pub(crate) fn happens(&mut self, parts: u32) -> bool {
         self.next_number() % 1000 < u64::from(parts)
+    }
+}
+
+/// What happened, summed up in the order in which it did.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Trace(u64);
+
+impl Trace {
+    /// Adds one thing.
+    pub(crate) fn note(&mut self, what: u64) {
+        self.0 = Draw(self.0.rotate_left(5) ^ what).next_number();
+    }
+
+    /// The sum so far.
+    pub(crate) fn sum(self) -> u64 {
+        self.0
     }
 }

@@ -1,8 +1,9 @@
 //! What a disk in memory holds after a crash, and what recovery makes of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 
+use rustix::io::Errno;
 use wire::ids::{Lsn, SegmentId};
 use wire::segment::SegmentHeader;
 use wire::superblock::COPY_BYTES;
@@ -19,14 +20,23 @@ pub(crate) struct Remains {
     pub(crate) segments: BTreeMap<SegmentId, Vec<u8>>,
     /// The file of the superblock.
     pub(crate) superblock: Vec<u8>,
+    /// What stood in files that are gone.
+    pub(super) graves: VecDeque<Vec<u8>>,
+    /// The random number of each segment that was ever made.
+    pub(crate) salts: BTreeMap<SegmentId, u64>,
 }
 
 /// The segments of remains, for a replay.
-struct RemainsSource(BTreeMap<SegmentId, Vec<u8>>);
+struct RemainsSource<'a> {
+    segments: &'a BTreeMap<SegmentId, Vec<u8>>,
+    /// Reads that come to their end before one fails.
+    reads: u64,
+}
 
-impl Source for RemainsSource {
+impl Source for RemainsSource<'_> {
     fn read(&mut self, segment: SegmentId, offset: u32, bytes: usize) -> io::Result<&[u8]> {
-        let file = self.0.get(&segment).ok_or(io::ErrorKind::NotFound)?;
+        self.reads = self.reads.checked_sub(1).ok_or(Errno::IO)?;
+        let file = self.segments.get(&segment).ok_or(io::ErrorKind::NotFound)?;
         let start = (offset as usize).min(file.len());
         Ok(&file[start..(start + bytes).min(file.len())])
     }
@@ -51,6 +61,7 @@ impl RecoveredRemains {
         self.ends.next_lsn
     }
 
+    #[cfg(test)]
     /// Goes on without what is lost.
     #[must_use]
     pub(crate) fn accept_loss(mut self) -> Self {
@@ -65,8 +76,21 @@ impl Remains {
     /// # Errors
     /// What is wrong with the superblock.
     pub(crate) fn recover(&self, sink: &mut dyn FnMut(ReplayedEntry<'_>)) -> io::Result<RecoveredRemains> {
+        self.recover_within(u64::MAX, sink)
+    }
+
+    /// The same of a disk that fails after so many `reads`.
+    ///
+    /// # Errors
+    /// What is wrong with the superblock, or that a read failed.
+    pub(crate) fn recover_within(
+        &self,
+        reads: u64,
+        sink: &mut dyn FnMut(ReplayedEntry<'_>),
+    ) -> io::Result<RecoveredRemains> {
         let copies: Vec<&[u8]> = self.superblock.chunks(COPY_BYTES).collect();
         let superblock = match choose(&copies).map_err(io::Error::other)? {
+            Choice::Fresh if !self.segments.is_empty() => return Err(io::Error::other("segments and no superblock")),
             Choice::Fresh => None,
             Choice::Found(superblock, crc) => Some((*superblock, crc)),
         };
@@ -76,7 +100,7 @@ impl Remains {
             header: SegmentHeader::decode(bytes).ok().filter(|header| header.segment == segment),
         };
         let found: Vec<Found> = self.segments.iter().map(found).collect();
-        let mut replay = Replay::new(superblock, &found, RemainsSource(self.segments.clone()))?;
+        let mut replay = Replay::new(superblock, &found, RemainsSource { segments: &self.segments, reads })?;
         for epoch in replay.epochs() {
             replay.replay_to(Some(epoch), sink)?;
         }

@@ -353,7 +353,7 @@ fn history_with_releases(seed: u64, faults: Faults, options: LogOptions) -> u64 
 
 #[test]
 fn entries_that_are_not_settled_survive_crashes_whatever_is_released_meanwhile() {
-    let faults = Faults { io_error: 2, short_write: 2, no_space: 100, not_removed: 200 };
+    let faults = Faults { io_error: 2, short_write: 2, no_space: 100, not_removed: 200, ..Faults::default() };
     let mut freed = 0;
     for seed in 0..300 {
         freed += history_with_releases(seed, Faults::default(), options());

@@ -32,7 +32,7 @@ async fn fill(log: &Log) -> Lsn {
             }
             Err(NoRoom::Busy) => log.wait_for_room().await.unwrap(),
             Err(NoRoom::Full { .. }) => break,
-            Err(NoRoom::Closed) => panic!("the log is open"),
+            Err(NoRoom::Disk { .. } | NoRoom::Closed) => panic!("the log is open, on a disk of its own"),
         }
     }
     all_durable(log).await;

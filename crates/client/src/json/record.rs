@@ -1,20 +1,25 @@
 //! How is a record written as a line of JSON, and read from one?
 
 use std::borrow::Cow;
+use std::fmt;
 use std::io::{self, Write};
+use std::marker::PhantomData;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use client::{AppendRecord, Record};
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use wire::limits::{RECORD_CONTENT_BYTES_MAX, RECORD_HEADERS_MAX};
 use wire::reason::Reason;
 use wire::refusal::Refusal;
 
+use crate::record::{AppendRecord, Record};
+
 /// How bytes stand in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Coding {
+pub enum Coding {
     /// As text, which they then must be.
     Utf8,
     /// As base64 with padding (RFC 4648 section 4).
@@ -23,64 +28,175 @@ pub(super) enum Coding {
 
 /// Why a line is no record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum RecordError {
+pub enum RecordError {
+    /// Not JSON, or JSON of another shape.
     #[error("it is no record: {0}")]
     Json(String),
+    /// Base64 was said, and it is none.
     #[error("its {what} is not base64: {why}")]
-    Base64 { what: &'static str, why: String },
+    Base64 {
+        /// Which part.
+        what: &'static str,
+        /// What the decoder says.
+        why: String,
+    },
+    /// Too many headers.
     #[error("it has {headers} headers: at most {RECORD_HEADERS_MAX} are allowed")]
-    Headers { headers: usize },
+    Headers {
+        /// How many.
+        headers: usize,
+    },
+    /// A header without a name.
     #[error("header {header} has an empty name")]
-    EmptyHeaderName { header: usize },
+    EmptyHeaderName {
+        /// Which, from 1.
+        header: usize,
+    },
+    /// Too much content.
     #[error("it has {bytes} bytes of content: at most {RECORD_CONTENT_BYTES_MAX} are allowed")]
-    Content { bytes: usize },
+    Content {
+        /// How much.
+        bytes: usize,
+    },
 }
 
 impl RecordError {
-    /// What is told of the line with this number.
-    pub(super) fn at_line(&self, line: u64) -> Refusal {
-        let reason = match self {
+    /// Why it is refused.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        match self {
             Self::Content { .. } => Reason::TooLarge,
             _ => Reason::Invalid,
-        };
-        Refusal::new(reason, format!("line {line}: {self}"))
+        }
+    }
+
+    /// What is told of the line with this number.
+    #[must_use]
+    pub fn at_line(&self, line: u64) -> Refusal {
+        Refusal::new(self.reason(), format!("line {line}: {self}"))
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Line<'a> {
-    #[serde(rename = "seq_num")]
-    _seq_num: Option<u64>,
+/// One more than are allowed, so that it is told how many there are.
+const HEADERS_READ_MAX: usize = RECORD_HEADERS_MAX + 1;
+
+struct AtMost<T, const MAX: usize>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for AtMost<T, MAX> {
+    type Value = Vec<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a list of at most {MAX}")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<T>, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            if list.len() == MAX {
+                return Err(A::Error::custom(format!("a list of more than {MAX}, where at most {MAX} are allowed")));
+            }
+            list.push(item);
+        }
+        Ok(list)
+    }
+}
+
+/// Reads a list and stops with an error at the item after `MAX`, so that no input makes it grow beyond.
+///
+/// # Errors
+/// That, and those of its items.
+pub fn at_most<'de, D, T, const MAX: usize>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    deserializer.deserialize_seq(AtMost::<T, MAX>(PhantomData))
+}
+
+/// A record as someone wrote it: an object, and no list of its fields.
+#[derive(Debug)]
+pub struct RecordForm<'a> {
+    /// What a read prints; an append passes it over.
+    pub seq_num: Option<u64>,
+    /// Its stamp.
+    pub timestamp_ms: Option<i64>,
+    /// Its headers, name and value.
+    pub headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
+    /// Its body.
+    pub body: Cow<'a, str>,
+}
+
+/// The fields of a [`RecordForm`].
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Fields<'a> {
+    seq_num: Option<u64>,
     timestamp_ms: Option<i64>,
-    #[serde(borrow, default)]
+    #[serde(borrow, deserialize_with = "at_most::<_, _, HEADERS_READ_MAX>")]
     headers: Vec<(Cow<'a, str>, Cow<'a, str>)>,
     #[serde(borrow)]
-    body: Cow<'a, str>,
+    body: Option<Cow<'a, str>>,
+}
+
+struct Object;
+
+impl<'de> Visitor<'de> for Object {
+    type Value = RecordForm<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a record, which is an object with a body")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RecordForm<'de>, A::Error> {
+        let fields = Fields::deserialize(MapAccessDeserializer::new(map))?;
+        let Fields { seq_num, timestamp_ms, headers, body } = fields;
+        let body = body.ok_or_else(|| A::Error::missing_field("body"))?;
+        Ok(RecordForm { seq_num, timestamp_ms, headers, body })
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for RecordForm<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Object)
+    }
+}
+
+impl RecordForm<'_> {
+    /// The record to append that it describes.
+    ///
+    /// # Errors
+    /// [`RecordError`] when it is not coded so, or breaks a bound.
+    pub fn into_record(self, coding: Coding) -> Result<AppendRecord, RecordError> {
+        let headers = self.headers.into_iter().map(|(name, value)| {
+            let name = decode(name, coding, "header name")?;
+            Ok((name, decode(value, coding, "header value")?))
+        });
+        let record = AppendRecord {
+            timestamp_ms: self.timestamp_ms,
+            headers: headers.collect::<Result<_, RecordError>>()?,
+            body: decode(self.body, coding, "body")?,
+        };
+        check(&record)?;
+        Ok(record)
+    }
 }
 
 /// The record that `line` describes as JSON; the sequence number that a read prints is passed over.
-pub(super) fn of_json(line: &[u8], coding: Coding) -> Result<AppendRecord, RecordError> {
-    let parsed: Line<'_> = serde_json::from_slice(line).map_err(|error| {
+///
+/// # Errors
+/// [`RecordError`] when it is no record.
+pub fn of_json(line: &[u8], coding: Coding) -> Result<AppendRecord, RecordError> {
+    let parsed: RecordForm<'_> = serde_json::from_slice(line).map_err(|error| {
         // The parser counts the lines of what it is given, which here is one.
         let what = if error.is_data() { "" } else { "not JSON, " };
         RecordError::Json(format!("{what}{}", error.to_string().replace(" at line 1 column ", " at byte ")))
     })?;
-    let headers = parsed.headers.into_iter().map(|(name, value)| {
-        let name = decode(name, coding, "header name")?;
-        Ok((name, decode(value, coding, "header value")?))
-    });
-    let record = AppendRecord {
-        timestamp_ms: parsed.timestamp_ms,
-        headers: headers.collect::<Result<_, RecordError>>()?,
-        body: decode(parsed.body, coding, "body")?,
-    };
-    check(&record)?;
-    Ok(record)
+    parsed.into_record(coding)
 }
 
 /// Body and every header name and value, in bytes.
-pub(super) fn content_bytes(record: &AppendRecord) -> usize {
+#[must_use]
+pub fn content_bytes(record: &AppendRecord) -> usize {
     let headers = record.headers.iter().map(|(name, value)| name.len() + value.len());
     headers.sum::<usize>() + record.body.len()
 }
@@ -120,21 +236,25 @@ struct Shown<'a> {
 
 /// Why a record was not written.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum WriteError {
-    #[error("the {what} of record {seq_num} is not UTF-8, which JSON can't hold as it is: print base64 with --base64")]
-    NotUtf8 { seq_num: u64, what: &'static str },
+pub enum WriteError {
+    /// Bytes that are no text and were to be written as it.
+    #[error("the {what} of record {seq_num} is not UTF-8, which JSON can't hold as it is: ask for base64")]
+    NotUtf8 {
+        /// Of which record.
+        seq_num: u64,
+        /// Which part.
+        what: &'static str,
+    },
+    /// The output failed.
     #[error(transparent)]
     Output(#[from] io::Error),
 }
 
-/// Writes the body and a newline.
-pub(super) fn write_text(record: &Record, out: &mut impl Write) -> Result<(), WriteError> {
-    out.write_all(&record.body)?;
-    Ok(out.write_all(b"\n")?)
-}
-
-/// Writes one JSON object and a newline; nothing when a part can't stand in it.
-pub(super) fn write_json(record: &Record, coding: Coding, out: &mut impl Write) -> Result<(), WriteError> {
+/// Writes one JSON object; nothing when a part can't stand in it.
+///
+/// # Errors
+/// [`WriteError`] when a part can't, or the output fails.
+pub fn write_json(record: &Record, coding: Coding, out: &mut impl Write) -> Result<(), WriteError> {
     let seq_num = record.seq_num.get();
     let headers = record.headers.iter().map(|(name, value)| {
         let name = encode(name, coding).ok_or(WriteError::NotUtf8 { seq_num, what: "header name" })?;
@@ -147,8 +267,7 @@ pub(super) fn write_json(record: &Record, coding: Coding, out: &mut impl Write) 
         headers: headers.collect::<Result<_, WriteError>>()?,
         body: encode(&record.body, coding).ok_or(WriteError::NotUtf8 { seq_num, what: "body" })?,
     };
-    serde_json::to_writer(&mut *out, &line).map_err(io::Error::from)?;
-    Ok(out.write_all(b"\n")?)
+    Ok(serde_json::to_writer(&mut *out, &line).map_err(io::Error::from)?)
 }
 
 /// Bytes as they stand in JSON; none when they are no text and have to be.
@@ -162,8 +281,8 @@ fn encode(bytes: &[u8], coding: Coding) -> Option<Cow<'_, str>> {
 #[cfg(test)]
 mod tests {
     use super::{Coding, RecordError, of_json, write_json};
+    use crate::{Header, Record};
     use bytes::Bytes;
-    use client::{Header, Record};
     use wire::ids::SeqNum;
     use wire::reason::Reason;
 
@@ -202,14 +321,14 @@ mod tests {
         let headers = [header(b"kind", b"order")];
         assert_eq!(
             shown(&headers, b"x", Coding::Utf8).unwrap(),
-            "{\"seq_num\":7,\"timestamp_ms\":-1,\"headers\":[[\"kind\",\"order\"]],\"body\":\"x\"}\n"
+            "{\"seq_num\":7,\"timestamp_ms\":-1,\"headers\":[[\"kind\",\"order\"]],\"body\":\"x\"}"
         );
     }
 
     #[test]
     fn bytes_that_are_no_text_are_refused_rather_than_changed() {
         let error = shown(&[], &[0xff], Coding::Utf8).unwrap_err();
-        assert!(error.contains("body of record 7") && error.contains("--base64"), "{error}");
+        assert!(error.contains("body of record 7") && error.contains("base64"), "{error}");
     }
 
     #[test]
