@@ -152,8 +152,12 @@ fn token(named: &FencingToken) -> Token {
 /// Whether an error says that bytes were changed on their way, or ended on it.
 pub(crate) fn is_about_damage(error: &Error) -> bool {
     let says = |what: &&str| error.message().contains(what);
-    let is_of_it = matches!(error.reason(), Reason::Invalid | Reason::Internal);
-    is_of_it && ["is damaged", "don't start a frame", "broke off"].iter().any(says)
+    match error.reason() {
+        Reason::Invalid | Reason::Internal => ["is damaged", "don't start a frame", "broke off"].iter().any(says),
+        // Such a refusal may be lost as well: asked again, the star knows only that there was one.
+        Reason::FailedPrecondition => says(&"was refused, and later ones are stored"),
+        _ => false,
+    }
 }
 
 /// What an answer comes to; none when the operation may have happened or not.
