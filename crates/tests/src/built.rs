@@ -4,6 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+/// What cargo tells a test about its package. Build scripts of dependencies look at it too (ring's does) and would run again, and all
+/// that is built on them be built again, here and at the next build after.
+const OF_THE_TEST: [&str; 5] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"];
+
 /// A binary of the package `cli`, built once a process, with the profile and in the target directory of the running test, and with
 /// the fail points that builds for users have not.
 pub(crate) fn binary(name: &str) -> PathBuf {
@@ -24,7 +28,13 @@ fn build(dir: &Path) {
         Some(name) => name,
     };
     let target = dir.parent().expect("the target directory");
-    let built = Command::new(env!("CARGO"))
+    let mut cargo = Command::new(env!("CARGO"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| OF_THE_TEST.iter().any(|start| name.starts_with(start))) {
+            cargo.env_remove(name);
+        }
+    }
+    let built = cargo
         .args(["build", "--quiet", "--package", "cli", "--bins", "--features", "failpoints", "--profile", profile])
         .arg("--manifest-path")
         .arg(manifest_dir().join("../../Cargo.toml"))
