@@ -1,5 +1,6 @@
-//! How long does a durable write take on this disk, by size and by method?
+//! How long does a durable write take on this disk, by size, by method, and by how many are in flight?
 
+mod ring;
 mod target;
 
 use std::fmt;
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tuning::host::{Fitness, file_system};
+use tuning::measured::Method;
 
 use crate::error::BenchError;
 use crate::latency::{Latencies, Quantiles};
@@ -21,35 +23,10 @@ use target::Target;
 pub(crate) const WRITE_BYTES_MIN: usize = 4 << 10;
 /// Largest write.
 pub(crate) const WRITE_BYTES_MAX: usize = 1 << 20;
+/// Most writes in flight at once.
+const DEPTH_MAX: usize = 8;
 /// Smallest file: a few of the largest writes.
 const FILE_BYTES_MIN: u64 = 4 << 20;
-
-/// How a write is made durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Method {
-    /// A write, then `fdatasync`.
-    WriteFdatasync,
-    /// A write to a file opened with `O_DSYNC`.
-    Dsync,
-    /// A write with `RWF_DSYNC`.
-    RwfDsync,
-}
-
-impl Method {
-    /// Every method.
-    pub const ALL: [Self; 3] = [Self::WriteFdatasync, Self::Dsync, Self::RwfDsync];
-}
-
-impl fmt::Display for Method {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::WriteFdatasync => "write+fdatasync",
-            Self::Dsync => "O_DSYNC",
-            Self::RwfDsync => "RWF_DSYNC",
-        })
-    }
-}
 
 /// What to write, where and for how long.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -60,7 +37,9 @@ pub struct DiskOptions {
     pub sizes: Vec<usize>,
     /// How the writes are made durable, in turn at each size.
     pub methods: Vec<Method>,
-    /// How long each method is measured at each size.
+    /// Writes in flight at once, in turn, of the methods that go through a ring; the others have one. 1 to 8.
+    pub depths: Vec<usize>,
+    /// How long each method is measured at each size and depth.
     #[serde(rename = "rung_seconds", serialize_with = "seconds")]
     pub rung: Duration,
     /// Bytes of the file. It is written with zeroes first, as head-log segments are.
@@ -70,17 +49,40 @@ pub struct DiskOptions {
 }
 
 impl DiskOptions {
-    /// The whole ladder in a directory: 4 KiB to 1 MiB in powers of two, every method for half a second.
+    /// The ladder of one write at a time in a directory: 4 KiB to 1 MiB in powers of two, every method that blocks for half a
+    /// second.
     #[must_use]
     pub fn ladder(directory: PathBuf) -> Self {
         Self {
             directory,
             sizes: (12..=20).map(|power| 1 << power).collect(),
-            methods: Method::ALL.to_vec(),
+            methods: Method::BLOCKING.to_vec(),
+            depths: vec![1],
             rung: Duration::from_millis(500),
             file_bytes: 64 << 20,
             cpu: None,
         }
+    }
+
+    /// The ladder that tells how commits are best made: sizes from the least commit to the largest, every method, and through a
+    /// ring one, two and four at once.
+    #[must_use]
+    pub fn commits(directory: PathBuf) -> Self {
+        Self {
+            sizes: vec![4 << 10, 8 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20],
+            methods: Method::BLOCKING.into_iter().chain(Method::RING).collect(),
+            depths: vec![1, 2, 4],
+            ..Self::ladder(directory)
+        }
+    }
+
+    /// What is measured, in order: size, method and depth.
+    #[must_use]
+    pub fn steps(&self) -> Vec<(usize, Method, usize)> {
+        let depths = |method: Method| if method.is_ring() { self.depths.as_slice() } else { &[1] };
+        let methods = |size| self.methods.iter().map(move |method| (size, *method));
+        let pairs = self.sizes.iter().copied().flat_map(methods);
+        pairs.flat_map(|(size, method)| depths(method).iter().map(move |depth| (size, method, *depth))).collect()
     }
 
     fn check(&self) -> Result<(), BenchError> {
@@ -90,8 +92,11 @@ impl DiskOptions {
                 return Err(BenchError::option("size", size, range));
             }
         }
-        if self.sizes.is_empty() || self.methods.is_empty() {
-            return Err(BenchError::option("sizes and methods", "empty", "at least one"));
+        if let Some(depth) = self.depths.iter().find(|depth| !(1..=DEPTH_MAX).contains(*depth)) {
+            return Err(BenchError::option("depth", depth, format!("1 to {DEPTH_MAX}")));
+        }
+        if self.steps().is_empty() {
+            return Err(BenchError::option("sizes, methods and depths", "empty", "at least one"));
         }
         if self.file_bytes < FILE_BYTES_MIN || !self.file_bytes.is_multiple_of(WRITE_BYTES_MAX as u64) {
             let range = "a multiple of 1 MiB, at least 4 MiB";
@@ -101,20 +106,30 @@ impl DiskOptions {
     }
 }
 
-/// One size by one method.
+/// One size by one method, so many at once.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Rung {
     /// Bytes of a write.
     pub write_bytes: usize,
     /// How it was made durable.
     pub method: Method,
+    /// Writes in flight at once.
+    pub depth: usize,
     /// Bytes a second.
     pub bytes_per_s: f64,
     /// From before the write until it is durable, in microseconds.
     pub latency_us: Quantiles,
 }
 
-/// The durable writes of a disk at depth 1.
+impl Rung {
+    fn of((write_bytes, method, depth): (usize, Method, usize), latencies: &Latencies, took: Duration) -> Self {
+        let bytes = as_f64(latencies.samples() * write_bytes as u64);
+        let latency_us = latencies.quantiles();
+        Self { write_bytes, method, depth, bytes_per_s: bytes / took.as_secs_f64().max(1e-9), latency_us }
+    }
+}
+
+/// The durable writes of a disk.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct DiskReport {
     /// When and where.
@@ -124,17 +139,17 @@ pub struct DiskReport {
     pub settings: DiskOptions,
     /// Whether the file system took the writes past its cache.
     pub is_direct: bool,
-    /// By size, then by method.
+    /// By size, then by method, then by depth.
     pub rungs: Vec<Rung>,
     /// What a reader must know before believing the numbers.
     pub warnings: Vec<String>,
 }
 
 impl DiskReport {
-    /// The quickest method at a size, by its median.
+    /// The quickest method at a size, by its median, of one write at a time.
     #[must_use]
     pub fn floor(&self, write_bytes: usize) -> Option<&Rung> {
-        let rungs = self.rungs.iter().filter(|rung| rung.write_bytes == write_bytes);
+        let rungs = self.rungs.iter().filter(|rung| rung.write_bytes == write_bytes && rung.depth == 1);
         let median = |rung: &&Rung| rung.latency_us.p50.or(rung.latency_us.max).unwrap_or(f64::MAX);
         rungs.min_by(|left, right| median(left).total_cmp(&median(right)))
     }
@@ -146,6 +161,9 @@ impl DiskReport {
 /// [`BenchError`] of an option, or of the file.
 pub fn run(options: &DiskOptions, on_progress: OnProgress<'_>) -> Result<DiskReport, BenchError> {
     options.check()?;
+    if options.methods.iter().any(|method| method.is_ring()) {
+        ring::check()?;
+    }
     // Before the writer is pinned, for the facts tell which CPUs the process may use.
     let made = Made::here(Some(&options.directory));
     match options.cpu {
@@ -177,21 +195,23 @@ fn measure(options: &DiskOptions, made: Made, on_progress: OnProgress<'_>) -> Re
     let began = Instant::now();
     let mut target = Target::create(&options.directory, options.file_bytes)?;
     let mut rungs = Vec::new();
-    let all = options.sizes.len() * options.methods.len();
+    let steps = options.steps();
     let mut writes = 0;
-    for write_bytes in &options.sizes {
-        for method in &options.methods {
-            let rung = climb(&mut target, *write_bytes, *method, options.rung)?;
-            writes += rung.latency_us.samples;
-            on_progress(&Progress {
-                step: Step::Floor,
-                elapsed: began.elapsed(),
-                percent: Some(100.0 * as_f64(rungs.len() as u64 + 1) / as_f64(all as u64)),
-                answers: writes,
-                answers_per_s: rung.bytes_per_s / as_f64(*write_bytes as u64),
-            });
-            rungs.push(rung);
-        }
+    for (write_bytes, method, depth) in &steps {
+        let rung = if method.is_ring() {
+            ring::climb(&target, (*write_bytes, *method, *depth), options)?
+        } else {
+            climb(&mut target, *write_bytes, *method, options.rung)?
+        };
+        writes += rung.latency_us.samples;
+        on_progress(&Progress {
+            step: Step::Floor,
+            elapsed: began.elapsed(),
+            percent: Some(100.0 * as_f64(rungs.len() as u64 + 1) / as_f64(steps.len() as u64)),
+            answers: writes,
+            answers_per_s: rung.bytes_per_s / as_f64(*write_bytes as u64),
+        });
+        rungs.push(rung);
     }
     Ok(DiskReport {
         made,
@@ -227,13 +247,7 @@ fn climb(target: &mut Target, write_bytes: usize, method: Method, rung: Duration
             break;
         }
     }
-    let seconds = (before - began).as_secs_f64();
-    Ok(Rung {
-        write_bytes,
-        method,
-        bytes_per_s: as_f64(latencies.samples() * write_bytes as u64) / seconds,
-        latency_us: latencies.quantiles(),
-    })
+    Ok(Rung::of((write_bytes, method, 1), &latencies, before - began))
 }
 
 impl fmt::Display for DiskReport {
@@ -241,15 +255,16 @@ impl fmt::Display for DiskReport {
         write!(f, "{}", self.made)?;
         let (directory, direct) = (self.settings.directory.display(), self.is_direct);
         let how = if direct { "O_DIRECT" } else { "through the cache" };
-        writeln!(f, "disk       {directory}, {how}, one write at a time, into written zeroes")?;
-        writeln!(f, "\n    KiB  µs, by         {}       rate", Quantiles::HEADS)?;
+        writeln!(f, "disk       {directory}, {how}, into written zeroes")?;
+        writeln!(f, "\n    KiB  µs, by         at once {}       rate", Quantiles::HEADS)?;
         for rung in &self.rungs {
             let is_floor = self.floor(rung.write_bytes) == Some(rung);
             writeln!(
                 f,
-                "{:7}  {:15} {} {:>9}/s{}",
+                "{:7}  {:15} {:6} {} {:>9}/s{}",
                 rung.write_bytes >> 10,
                 rung.method,
+                rung.depth,
                 rung.latency_us,
                 Size(rung.bytes_per_s).to_string(),
                 if is_floor { "  ← floor" } else { "" }

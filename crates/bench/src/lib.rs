@@ -23,6 +23,8 @@ pub mod error;
 pub mod files;
 pub mod find_max;
 pub mod floors;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod latency;
 pub mod net;
 pub mod peer;

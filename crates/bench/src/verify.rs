@@ -1,6 +1,6 @@
 //! Does a star keep what it acks, whatever happens to it or to this process?
 
-mod journal;
+pub(crate) mod journal;
 mod judge;
 mod look;
 mod writer;

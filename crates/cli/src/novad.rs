@@ -3,6 +3,7 @@
 mod args;
 mod background;
 mod cluster_id;
+mod commits;
 mod greeting;
 mod join;
 mod rebuild;
@@ -73,13 +74,15 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     if let Some(("store", matches)) = matches.subcommand() {
         return store::run(matches);
     }
-    let loaded = args::settings(matches, std::env::vars_os()).map_err(|error| Failure::new(error.reason(), error))?;
-    let settings = loaded.settings();
+    let mut loaded =
+        args::settings(matches, std::env::vars_os()).map_err(|error| Failure::new(error.reason(), error))?;
     log()?;
-    let prepared = join::prepare(settings)?;
+    let prepared = join::prepare(loaded.settings())?;
     for notice in &prepared.notices {
         tracing::warn!("{notice}");
     }
+    commits::choose(&mut loaded);
+    let settings = loaded.settings();
     if args::is_check(matches) {
         join::check(settings, &prepared)?;
         return show(&loaded).map_err(|error| Failure::new(Reason::Internal, error));

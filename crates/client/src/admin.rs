@@ -10,14 +10,17 @@ use wire::config::ConfigPatch;
 use wire::limits::LIST_PAGE_MAX;
 use wire::message::{
     BucketAnswer, BucketCreate, BucketDelete, BucketEnsure, BucketGet, BucketList, BucketPage, BucketUpdate, Done,
-    StarAnswer, StarGet, StreamAnswer, StreamCreate, StreamDelete, StreamGet, StreamInfo, StreamList, StreamPage,
-    StreamReconfigure,
+    Message as _, StarAnswer, StarGet, StreamAnswer, StreamCreate, StreamDelete, StreamGet, StreamInfo, StreamList,
+    StreamPage, StreamReconfigure,
 };
 use wire::names::{Address, BucketName};
+use wire::reason::Reason;
+use wire::star_detail::StarDetail;
 
 use crate::client::{Again, Client};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::http::wire_only;
+use crate::link::framed;
 
 /// Buckets.
 impl Client {
@@ -233,10 +236,24 @@ impl Client {
     /// # Errors
     /// Those of reaching a star; `wire_only` over HTTP.
     pub async fn star(&self) -> Result<StarAnswer> {
+        Ok(self.star_in_detail().await?.0)
+    }
+
+    /// The same, and what the star tells of itself besides: where the time goes of what it is asked, and which streams weigh most.
+    /// Nothing of that from a star that is too old to tell.
+    ///
+    /// # Errors
+    /// Those of reaching a star; `wire_only` over HTTP.
+    pub async fn star_in_detail(&self) -> Result<(StarAnswer, StarDetail)> {
         if self.http().is_some() {
             return Err(wire_only("what a star counts"));
         }
-        self.ask(&StarGet {}, Again::Asks).await
+        let answer = self.call(Again::Asks, StarAnswer::KIND, |correlation| framed(correlation, &StarGet {})).await?;
+        let broken =
+            |why: String| Error::harmless(Reason::Internal, format!("the star's answer doesn't validate: {why}"));
+        let star = StarAnswer::get(&answer.head).map_err(|refusal| broken(refusal.message))?;
+        let detail = StarDetail::from_bytes(&answer.payload).map_err(|error| broken(error.to_string()))?;
+        Ok((star, detail))
     }
 }
 

@@ -59,6 +59,8 @@ mod admin;
 mod calls;
 mod client;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod http;
 pub mod json;
 mod link;
@@ -82,6 +84,7 @@ pub use wire::ids::{BucketId, ClusterId, Epoch, ParseIdError, Position, SeqNum, 
 pub use wire::message::{Appended, BucketPage, Counter, StarAnswer, Start, StreamInfo, StreamPage};
 pub use wire::names::{Address, BucketName, FencingToken, Key, NameError};
 pub use wire::reason::Reason;
+pub use wire::star_detail::{HeavyStream, Histogram, Operation, Phase, StarDetail, StoodStill, Timing};
 pub use wire::terms::Terms;
 
 pub use client::Client;

@@ -112,7 +112,7 @@ impl Cut<'_> {
         let due = last.min(self.end).since(self.next);
         self.records.reserve(usize::try_from(due).unwrap_or(usize::MAX));
         let mut timestamp_ms = head.stamping.previous_ms;
-        for (seq_num, record) in (first.get()..).map(SeqNum::new).zip(&batch) {
+        for (record, seq_num) in batch.iter().zip((first.get()..last.get()).map(SeqNum::new)) {
             timestamp_ms = head.stamping.effective(record.timestamp_ms, timestamp_ms);
             if seq_num < self.next || seq_num >= self.end {
                 continue;

@@ -7,6 +7,8 @@
 mod cas;
 mod cluster;
 mod fence;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod join;
 mod keeper;
 mod lease;

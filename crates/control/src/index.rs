@@ -10,6 +10,8 @@ mod checkpoint;
 mod database;
 mod error;
 mod fold;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod lookup;
 mod moves;
 mod no_log;

@@ -8,6 +8,8 @@ mod background;
 pub mod channel;
 mod core;
 mod counters;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod history;
 pub mod index;
 mod load;

@@ -6,7 +6,7 @@
 //! anywhere, and is then repeated: what it leaves behind is an object that nothing points to, never a record that is missing.
 
 mod bundle;
-mod clock;
+pub(crate) mod clock;
 mod compact;
 mod copy;
 mod counts;
@@ -29,7 +29,7 @@ use wire::slot::Slot;
 
 use crate::channel::{Channel, PriorChannel};
 use crate::core::settle_clock::ClockGuard;
-use crate::core::settle_pack::{BundleRules, CompactRules, PackRules};
+use crate::core::settle_pack::{Backlog, BundleRules, CompactRules, PackRules, may_rest};
 use crate::history::History;
 use crate::index::Index;
 use crate::rarely::Rarely;
@@ -64,6 +64,8 @@ pub struct SettleOptions {
     pub own_bytes: u64,
     /// Bytes of a bundle at most.
     pub object_bytes: u64,
+    /// After so long a step that copies leaves the rest to the next, once a bundle is made: steps of both kinds wait for each other.
+    pub copy_time: Duration,
     /// How long chunks stay once it is said that nothing points to them: longer than any read of them takes.
     pub grace: Duration,
     /// Objects that one step deletes.
@@ -101,6 +103,7 @@ impl Default for SettleOptions {
             bundle_age: Duration::from_secs(600),
             own_bytes: 8 * MIB,
             object_bytes: 64 * MIB,
+            copy_time: Duration::from_secs(5),
             grace: Duration::from_secs(60),
             deletes_max: 1000,
             small_bytes: MIB,
@@ -130,7 +133,7 @@ const HURRIED_DIVISOR: u64 = 4;
 const FIRST_CHECKPOINT_AFTER: Duration = Duration::from_secs(30);
 
 /// While chunks are being applied, copying rests after a step for so many times as long as the step took: what is applied late holds
-/// up who makes streams, what is copied late only takes more room for a while.
+/// up who makes streams, what is copied late only takes more room for a while. It does not while too much waits for it.
 const COPY_REST_FACTOR: u32 = 8;
 /// It rests for so long at most.
 const COPY_REST_MAX: Duration = Duration::from_secs(60);
@@ -200,6 +203,8 @@ pub struct Settler {
     guard: Mutex<Option<ClockGuard>>,
     edges: Mutex<Edges>,
     unreadable: Mutex<Unreadable>,
+    /// What the last look at chunks found.
+    backlog: Mutex<Backlog>,
     counts: Mutex<SettleCounts>,
 }
 
@@ -229,6 +234,7 @@ impl Settler {
             guard: Mutex::default(),
             edges: Mutex::default(),
             unreadable: Mutex::default(),
+            backlog: Mutex::default(),
             counts: Mutex::default(),
         }
     }
@@ -301,14 +307,18 @@ impl Settler {
         }
     }
 
-    /// Takes a step that copies; whether it did. It makes way for chunks that are being applied.
+    /// Takes a step that copies; whether it did. It makes way for chunks that are being applied, unless too much waits to be copied.
     async fn copy_step(&self, step: impl Future<Output = Result<Bundled, SettleError>>) -> Result<bool, SettleError> {
-        let began = Instant::now();
         let done = step.await?;
-        if done.extents > 0 && self.index.is_applying() {
-            self.pause((began.elapsed() * COPY_REST_FACTOR).min(COPY_REST_MAX)).await;
+        if done.extents > 0 && self.index.is_applying() && self.may_rest(unix_ms()) {
+            self.pause((done.took * COPY_REST_FACTOR).min(COPY_REST_MAX)).await;
         }
         Ok(done.extents > 0)
+    }
+
+    /// Whether what waits to be bundled lets copying rest.
+    fn may_rest(&self, now_ms: i64) -> bool {
+        may_rest(*self.backlog(), self.options.bundle_rules(), now_ms)
     }
 
     /// Takes a step again and again: at once while there is more to do and room for it, else after a pause.
@@ -369,6 +379,10 @@ impl Settler {
 
     fn edges(&self) -> MutexGuard<'_, Edges> {
         self.edges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn backlog(&self) -> MutexGuard<'_, Backlog> {
+        self.backlog.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn counted(&self) -> MutexGuard<'_, SettleCounts> {

@@ -5,6 +5,8 @@
 
 pub mod conformance;
 mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod layout;
 mod local;
 mod memory;

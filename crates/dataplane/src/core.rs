@@ -7,6 +7,7 @@
 mod append;
 mod commit;
 mod feed;
+mod heaviest;
 mod held;
 mod idle;
 mod judge;
@@ -30,6 +31,7 @@ mod shard;
 mod span;
 mod streams;
 mod subscribe;
+mod timings;
 mod tombstones;
 mod verbs;
 mod world;

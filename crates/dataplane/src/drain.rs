@@ -20,6 +20,7 @@ use crate::outgoing::kill;
 use crate::remotes::bit;
 use crate::shell::Shell;
 use crate::surroundings::Surroundings;
+use crate::watchdog::Task;
 
 /// How often a shard that drains looks whether it is done.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -63,7 +64,7 @@ impl Shell {
     }
 
     fn ask_clients_to_go(self: &Rc<Self>) {
-        self.turn(|state| {
+        self.turn(Task::Drain, |state| {
             let conns = state.world.conns.iter_mut();
             let open: Vec<_> = conns.filter(|(_, conn)| conn.phase == Phase::Open).map(|(id, _)| id).collect();
             for out in open {
@@ -129,7 +130,7 @@ impl Shell {
     }
 
     async fn close_all(self: &Rc<Self>) {
-        self.turn(|state| state.world.conns.iter_mut().for_each(|(_, conn)| kill(conn)));
+        self.turn(Task::Drain, |state| state.world.conns.iter_mut().for_each(|(_, conn)| kill(conn)));
         let until = self.mono() + CLOSE_WITHIN;
         while !self.state.borrow().world.conns.is_empty() && self.mono() < until {
             glommio::timer::sleep(LOOK_EVERY).await;

@@ -23,6 +23,7 @@ use crate::hop::{Hop, Mailbox};
 use crate::recover::HeadLog;
 use crate::shell::{Shell, State};
 use crate::star::LogLeft;
+use crate::watchdog::Task;
 
 /// How long copies gather before they are sent.
 const GATHER: Duration = Duration::from_millis(20);
@@ -221,7 +222,7 @@ impl Shell {
     pub(crate) async fn feed_control(self: Rc<Self>) {
         let bell = Rc::clone(&self.state.borrow().world.feeds.bell);
         while !self.is_over.get() {
-            let is_idle = self.turn(|state| self.feed(state));
+            let is_idle = self.turn(Task::Feed, |state| self.feed(state));
             if is_idle {
                 bell.wait().await;
             }

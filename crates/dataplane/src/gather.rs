@@ -7,9 +7,11 @@ use wire::limits::{LIST_PAGE_DEFAULT, LIST_PAGE_MAX};
 use wire::message::{self, BucketPage, Counter, Done, StarAnswer};
 use wire::reason::Reason;
 use wire::refusal::Refusal;
+use wire::star_detail::{StarDetail, StoodStill};
 use wire::stream_row::StreamRow;
 
 use crate::core::{ConnId, Request, World};
+use crate::cpu::busy_us;
 use crate::dispatch::{Served, refuse, too_many};
 use crate::hop::{Ask, Part};
 use crate::listing::Listing;
@@ -29,13 +31,13 @@ pub(crate) struct Gathering {
 #[derive(Debug)]
 enum Gathered {
     Streams(Listing),
-    Counters(Vec<Counter>),
+    Counters(Vec<Counter>, StarDetail),
 }
 
 impl Shell {
     /// Answers what the star is and how it does.
     pub(crate) fn answer_star(&self, state: &mut State, id: ConnId, correlation: u64) -> Served {
-        self.gather(state, (id, correlation), Gathered::Counters(Vec::new()), &Ask::Counters)
+        self.gather(state, (id, correlation), Gathered::Counters(Vec::new(), StarDetail::default()), &Ask::Counters)
     }
 
     /// Lists a bucket's streams.
@@ -80,7 +82,7 @@ impl Shell {
                 let deleted = state.core.deleted(*bucket, after).map(|(_, stream_id)| stream_id).collect();
                 Part::Streams { streams: state.core.list(*bucket, after, *limit), deleted }
             }
-            Ask::Counters => Part::Counters(self.counters(state)),
+            Ask::Counters => Part::Counters(self.counters(state), self.detail(state)),
         }
     }
 
@@ -89,8 +91,11 @@ impl Shell {
         let Some(gathering) = state.gatherings.get_mut(&ticket) else { return };
         match (part, &mut gathering.gathered) {
             (Part::Streams { streams, deleted }, Gathered::Streams(listing)) => listing.add(streams, deleted),
-            (Part::Counters(part), Gathered::Counters(counters)) => counters.extend(part),
-            (Part::Streams { .. }, Gathered::Counters(_)) | (Part::Counters(_), Gathered::Streams(_)) => {}
+            (Part::Counters(part, part_detail), Gathered::Counters(counters, detail)) => {
+                counters.extend(part);
+                detail.add(part_detail);
+            }
+            (Part::Streams { .. }, Gathered::Counters(..)) | (Part::Counters(..), Gathered::Streams(_)) => {}
         }
         gathering.parts_due -= 1;
         if gathering.parts_due > 0 {
@@ -105,7 +110,7 @@ impl Shell {
             }
             return;
         }
-        let Some(Gathering { call: (id, correlation), gathered: Gathered::Counters(mut counters), .. }) =
+        let Some(Gathering { call: (id, correlation), gathered: Gathered::Counters(mut counters, detail), .. }) =
             state.gatherings.remove(&ticket)
         else {
             return;
@@ -114,7 +119,8 @@ impl Shell {
         counters.sort_by_key(|counter| counter.shard);
         let (cluster_id, star_id) = (self.star.cluster_id, self.star.star_id);
         let (version, epoch) = (self.star.version.to_owned(), self.epoch);
-        out.message(&StarAnswer { cluster_id, star_id, version, epoch, counters }, correlation);
+        let answer = StarAnswer { cluster_id, star_id, version, epoch, counters };
+        out.message_with(&answer, correlation, &detail.to_bytes());
     }
 
     /// The index has answered what it lists.
@@ -145,6 +151,19 @@ impl Shell {
         }
     }
 
+    /// What this shard tells of itself besides what it counts.
+    fn detail(&self, state: &State) -> StarDetail {
+        let task = self.own_mailbox().pulse.stood_still_in();
+        let stood_still = task.map(|task| StoodStill { shard: self.me.get(), task: task.to_owned() });
+        StarDetail { stood_still: stood_still.into_iter().collect(), ..state.core.detail() }
+    }
+
+    /// Entries of the shard's head log that the store doesn't have yet.
+    fn unsettled_entries(&self, state: &State) -> u64 {
+        let settled = state.world.feeds.logs.first().map(|own| own.feed.settled());
+        settled.map_or(0, |settled| self.log.assigned_lsn().get().saturating_sub(settled.get()))
+    }
+
     /// What this shard counts.
     fn counters(&self, state: &State) -> Vec<Counter> {
         let mut counters = Vec::new();
@@ -167,6 +186,8 @@ impl Shell {
             ("log_used_bytes", log.used_bytes),
             ("log_flush_us", log.flush_ewma_us),
             ("log_wait_us", log.wait_ewma_us),
+            ("log_unsettled_entries", self.unsettled_entries(state)),
+            ("cpu_busy_us_total", busy_us()),
         ]);
         counters.extend(self.own_mailbox().pulse.counters());
         let counter = |(name, value): (&str, u64)| Counter { shard: self.me.get(), name: name.to_owned(), value };

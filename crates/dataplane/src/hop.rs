@@ -5,10 +5,12 @@
 //! it is not read until the owner has worked some off, which bounds what waits in all lanes together.
 
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use wire::handoff::ToShard;
 use wire::ids::{BucketId, SegmentId, ShardId, StreamId};
 use wire::message::{Counter, StreamInfo};
+use wire::star_detail::StarDetail;
 
 use crate::core::{ConnId, SettledTo};
 use crate::feeding::Read;
@@ -29,6 +31,8 @@ pub(crate) enum Hop {
     Frames {
         /// Whose.
         conn: ConnId,
+        /// When the first of them was received.
+        received_at: Duration,
         /// One frame after the other.
         frames: Vec<u8>,
     },
@@ -94,8 +98,8 @@ pub(crate) enum Part {
         /// What there is no more.
         deleted: Vec<StreamId>,
     },
-    /// What it counts.
-    Counters(Vec<Counter>),
+    /// What it counts, and what it tells of itself besides.
+    Counters(Vec<Counter>, StarDetail),
 }
 
 /// What one shard answers another.

@@ -18,6 +18,7 @@ use crate::hop::{Adopted, Hop, Reply};
 use crate::os;
 use crate::remotes::Remote;
 use crate::shell::{Shell, State};
+use crate::watchdog::Task;
 
 /// Replies taken in one turn.
 const REPLIES_TURN_MAX: usize = 256;
@@ -30,7 +31,7 @@ impl Shell {
         while !self.is_over.get() {
             let mailbox = self.own_mailbox();
             poll_fn(|context| self.poll_mail(context)).await;
-            let adopted = self.turn(|state| self.take_turn(state));
+            let adopted = self.turn(Task::Mail, |state| self.take_turn(state));
             for conn in adopted {
                 self.adopt(conn);
             }
@@ -127,9 +128,9 @@ impl Shell {
 
     fn on_hop(&self, state: &mut State, hop: Hop) {
         match hop {
-            Hop::Frames { conn: id, frames } => {
+            Hop::Frames { conn: id, received_at, frames } => {
                 let Some(remote) = state.world.remotes.get_or_insert(id) else { return };
-                remote.waiting.push_back(frames);
+                remote.waiting.push_back((received_at, frames));
                 if !remote.is_held && !Self::serve_waiting(state, id) {
                     hold(state, id);
                 }
@@ -160,13 +161,14 @@ impl Shell {
             if !remote.may_serve() {
                 return false;
             }
-            let Some(frames) = remote.waiting.pop_front() else { return true };
+            let Some((received_at, frames)) = remote.waiting.pop_front() else { return true };
             let mut at = std::mem::take(&mut remote.at);
+            state.world.serve_received(Some(received_at));
             let flow = serve_all(state, id, &frames, &mut at);
             let Some(remote) = state.world.remotes.get_mut(id) else { return true };
             if flow == Flow::Blocked {
                 remote.at = at;
-                remote.waiting.push_front(frames);
+                remote.waiting.push_front((received_at, frames));
                 return false;
             }
             remote.done += 1;
@@ -180,7 +182,7 @@ impl Shell {
         while !self.is_over.get() {
             self.bells.held.wait().await;
             self.room().await;
-            self.turn(|state| {
+            self.turn(Task::Held, |state| {
                 let held = std::mem::take(&mut state.held);
                 held.into_iter().for_each(|id| Self::go_on(state, id));
             });

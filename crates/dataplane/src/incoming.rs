@@ -24,6 +24,7 @@ use crate::hop::{Adopted, Hop};
 use crate::os;
 use crate::remotes::bit;
 use crate::shell::{RECEIVE_BYTES, Shell, State};
+use crate::watchdog::Task;
 
 /// Frames served in one turn.
 const FRAMES_MAX: usize = 1_024;
@@ -52,12 +53,14 @@ pub(crate) enum Step {
 pub(crate) struct LeftOver {
     bytes: Vec<u8>,
     at: usize,
+    /// Since when whole frames of it wait, if any do.
+    since: Option<Duration>,
 }
 
 impl LeftOver {
     /// These bytes.
     pub(crate) fn of(bytes: Vec<u8>) -> Self {
-        Self { bytes, at: 0 }
+        Self { bytes, at: 0, since: None }
     }
 
     fn rest(&self) -> &[u8] {
@@ -76,10 +79,16 @@ impl LeftOver {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Keeps frames that may not be served now.
+    fn keep(&mut self, bytes: &[u8], now: Duration) {
+        self.add(bytes);
+        self.since.get_or_insert(now);
+    }
+
     fn advance(&mut self, bytes: usize) {
         self.at += bytes;
         if self.is_empty() {
-            self.at = 0;
+            (self.at, self.since) = (0, None);
             if self.bytes.capacity() > LEFT_OVER_KEPT_BYTES {
                 self.bytes = Vec::new();
             }
@@ -134,6 +143,7 @@ impl Shell {
             Ok(0) | Err(_) => return Poll::Ready(Step::Close),
             Ok(received) => received,
         };
+        self.enter(Task::Receive);
         state.world.read_clocks();
         let now = state.world.mono();
         if let Some(conn) = state.world.conns.get_mut(id) {
@@ -152,11 +162,12 @@ impl Shell {
         if left.is_empty() {
             return Step::Read;
         }
-        self.turn(|state| self.take_frames(state, id, left, &[]))
+        self.turn(Task::Receive, |state| self.take_frames(state, id, left, &[]))
     }
 
     fn take_frames(self: &Rc<Self>, state: &mut State, id: ConnId, left: &mut LeftOver, input: &[u8]) -> Step {
         let mut hops = Hops::new();
+        let received_at = left.since.unwrap_or_else(|| state.world.mono());
         let step = self.serve_frames(state, id, (left, input), &mut hops);
         for (shard, frames) in hops {
             if let Some(conn) = state.world.conns.get_mut(id) {
@@ -164,7 +175,7 @@ impl Shell {
                 conn.served_by |= bit(shard);
             }
             state.world.counts.hops += 1;
-            self.hop(state, shard, Hop::Frames { conn: id, frames });
+            self.hop(state, shard, Hop::Frames { conn: id, received_at, frames });
         }
         step
     }
@@ -181,8 +192,11 @@ impl Shell {
                 return step;
             }
         }
-        left.add(input);
-        if left.is_empty() { Step::Read } else { Step::Again }
+        if left.is_empty() && input.is_empty() {
+            return Step::Read;
+        }
+        left.keep(input, state.world.mono());
+        Step::Again
     }
 
     /// Serves the frame at the front: of what is left over, else of the input.
@@ -207,6 +221,7 @@ impl Shell {
             return ControlFlow::Break(Step::Read);
         }
         let may_serve = conn.may_read();
+        state.world.serve_received(left.since);
         let is_left_over = !left.is_empty();
         let bytes = if is_left_over { left.rest() } else { *input };
         let frame = match frame::next(bytes, body_bytes_max) {
@@ -235,7 +250,7 @@ impl Shell {
             Served::Gate => Step::Gate,
             Served::HandOver(owner) => Step::HandOver(owner),
         };
-        left.add(input);
+        left.keep(input, state.world.mono());
         ControlFlow::Break(step)
     }
 
@@ -268,7 +283,7 @@ impl Shell {
 
     /// Forgets a connection.
     pub(crate) fn close(self: &Rc<Self>, id: ConnId) {
-        self.turn(|state| {
+        self.turn(Task::Receive, |state| {
             state.core.on_closed(id, &mut state.world);
             let Some(conn) = state.world.conns.remove(id) else { return };
             let all = (0..self.star.shards).map(ShardId::new);
@@ -285,6 +300,10 @@ fn complete(left: &mut LeftOver, input: &mut &[u8], missing: usize) -> ControlFl
     let is_short = left.is_empty() || moved < missing;
     let (moved, rest) = input.split_at(moved);
     left.add(moved);
+    if is_short {
+        // What is cut has not arrived yet.
+        left.since = None;
+    }
     *input = rest;
     if is_short { ControlFlow::Break(Step::Read) } else { ControlFlow::Continue(()) }
 }

@@ -8,6 +8,7 @@
 mod bell;
 mod conns;
 mod core;
+mod cpu;
 mod dispatch;
 mod doors;
 mod drain;

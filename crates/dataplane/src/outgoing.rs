@@ -18,6 +18,7 @@ use crate::core::ConnId;
 use crate::hop::{Hop, Reply};
 use crate::os;
 use crate::shell::{Shell, State};
+use crate::watchdog::Task;
 
 /// Times that a flush goes on with what the core writes once a backlog is gone; then the other tasks run first.
 const FLUSH_ROUNDS: usize = 4;
@@ -115,13 +116,14 @@ impl Shell {
             let progress = poll_fn(|context| self.poll_backlog(context, id)).await;
             match progress {
                 Written::Gone => return,
-                Written::All => return self.turn(|state| state.world.mark_dirty(id)),
+                Written::All => return self.turn(Task::Send, |state| state.world.mark_dirty(id)),
                 Written::Some => self.breathe().await,
             }
         }
     }
 
     fn poll_backlog(&self, context: &mut Context<'_>, id: ConnId) -> Poll<Written> {
+        self.enter(Task::Send);
         let state = &mut *self.state.borrow_mut();
         let now = self.mono();
         let Some(conn) = state.world.conns.get_mut(id) else { return Poll::Ready(Written::Gone) };

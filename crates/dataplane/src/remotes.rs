@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use wire::ids::ShardId;
 
@@ -21,8 +22,8 @@ pub(crate) struct Remote {
     pub(crate) done: u32,
     /// Pages that this shard gathers for it.
     pub(crate) pages_under_way: u32,
-    /// Hops that wait, the first one served up to `at`.
-    pub(crate) waiting: VecDeque<Vec<u8>>,
+    /// Hops that wait, with when each was received, the first one served up to `at`.
+    pub(crate) waiting: VecDeque<(Duration, Vec<u8>)>,
     pub(crate) at: usize,
     /// It stands in the list of those to go on with.
     pub(crate) is_held: bool,

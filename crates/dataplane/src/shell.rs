@@ -22,6 +22,7 @@ use crate::gather::Gathering;
 use crate::hop::{Hop, Mailbox, Reply};
 use crate::star::StarFacts;
 use crate::surroundings::Surroundings;
+use crate::watchdog::Task;
 
 /// Bytes received in one turn.
 pub(crate) const RECEIVE_BYTES: usize = 256 << 10;
@@ -117,8 +118,15 @@ impl Shell {
         self.star.started.elapsed()
     }
 
-    /// One turn that is not a connection's.
-    pub(crate) fn turn<R>(self: &Rc<Self>, work: impl FnOnce(&mut State) -> R) -> R {
+    /// Notes that a task has the turn, should the shard stand still in it.
+    #[inline]
+    pub(crate) fn enter(&self, task: Task) {
+        self.own_mailbox().pulse.enter(task);
+    }
+
+    /// One turn of a task that is not a connection's.
+    pub(crate) fn turn<R>(self: &Rc<Self>, task: Task, work: impl FnOnce(&mut State) -> R) -> R {
+        self.enter(task);
         let state = &mut *self.state.borrow_mut();
         state.world.read_clocks();
         let worked = work(state);
@@ -128,7 +136,7 @@ impl Shell {
 
     /// The log has made everything up to `lsn` durable.
     pub(crate) fn on_durable(self: &Rc<Self>, lsn: Lsn) {
-        self.turn(|state| state.core.on_durable(lsn, &mut state.world));
+        self.turn(Task::Commit, |state| state.core.on_durable(lsn, &mut state.world));
     }
 
     /// Sends what the turn has written, and wakes who has to act on it.
@@ -138,6 +146,10 @@ impl Shell {
             self.looked_up.wake_all();
         }
         self.flush(state);
+        if state.core.is_replying() {
+            let took = self.mono().saturating_sub(state.world.mono());
+            state.core.replied(took);
+        }
         let world = &mut state.world;
         if std::mem::take(&mut world.has_appended) || !world.dirty.is_empty() || !world.spilled.is_empty() {
             self.bells.pump.ring();
@@ -183,8 +195,9 @@ impl Shell {
             }
             if !self.state.borrow().world.dirty.is_empty() {
                 self.breathe().await;
-                self.turn(|_| ());
+                self.turn(Task::Pump, |_| ());
             }
+            self.enter(Task::Pump);
             self.log.kick();
         }
     }

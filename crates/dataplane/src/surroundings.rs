@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use express_log::{EntryPos, Log, NoRoom, RoomClass};
+use express_log::{CommitTimes, EntryPos, Log, NoRoom, RoomClass};
 use failpoints::Point;
 use tuning::room::Room;
 use wire::handoff::{Full, Parcel, ToControl};
@@ -61,6 +61,7 @@ pub(crate) struct Surroundings {
     log: Log,
     started: Instant,
     now: Now,
+    received_at: Duration,
     tell_control: TellControl,
     random: Vec<u8>,
 }
@@ -96,6 +97,7 @@ impl Surroundings {
             log,
             started,
             now: Now { wall_ms: 0, mono: Duration::ZERO },
+            received_at: Duration::ZERO,
             tell_control,
             random: Vec::new(),
         };
@@ -110,6 +112,12 @@ impl Surroundings {
         let wall_ms = i64::try_from(wall.as_millis()).unwrap_or(i64::MAX);
         let wall_ms = wall_ms.saturating_add(failpoints::wall_shift_ms());
         self.now = Now { wall_ms, mono: self.started.elapsed() };
+    }
+
+    /// Notes when what is served next was received; this turn when it has not waited.
+    #[inline]
+    pub(crate) fn serve_received(&mut self, at: Option<Duration>) {
+        self.received_at = at.unwrap_or(self.now.mono);
     }
 
     /// Time since the star started, as of this turn.
@@ -168,6 +176,16 @@ impl World for Surroundings {
     #[inline]
     fn now(&self) -> Now {
         self.now
+    }
+
+    #[inline]
+    fn received_at(&self) -> Duration {
+        self.received_at
+    }
+
+    #[inline]
+    fn commit_times(&self) -> CommitTimes {
+        self.log.commit_times()
     }
 
     #[inline]

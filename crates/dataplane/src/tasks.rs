@@ -16,10 +16,11 @@ use wire::message::Ping;
 use crate::bell::Bell;
 use crate::conns::{Conn, Phase};
 use crate::core::{Fetch, FetchError};
+use crate::cpu::Thread;
 use crate::hops::turn_away;
 use crate::outgoing::kill;
 use crate::shell::Shell;
-use crate::watchdog::BEAT_EVERY;
+use crate::watchdog::{BEAT_EVERY, Task};
 
 /// A connection says hello within this.
 const HELLO_WITHIN: Duration = Duration::from_secs(5);
@@ -35,6 +36,8 @@ const FETCHES_MAX: usize = 64;
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
 /// How often it looks.
 const HEAR_AGAIN: Duration = Duration::from_millis(5);
+/// Beats after which a second has passed, about.
+const BEATS_A_SECOND: u64 = 10;
 /// Shortest time between two timers of the core.
 const TIMER_PAUSE: Duration = Duration::from_millis(1);
 
@@ -69,6 +72,7 @@ impl Shell {
     }
 
     fn welcome(self: &Rc<Self>, stream: glommio::net::TcpStream) {
+        self.enter(Task::Accept);
         let held = {
             let world = &mut self.state.borrow_mut().world;
             world.counts.accepted += 1;
@@ -98,20 +102,30 @@ impl Shell {
                 futures_lite::future::or(self.bells.timer.wait(), sleep(wait)).await;
                 continue;
             }
-            self.turn(|state| state.core.on_timer(&mut state.world));
+            self.turn(Task::Timer, |state| state.core.on_timer(&mut state.world));
             sleep(TIMER_PAUSE).await;
         }
     }
 
     /// Shows the watchdog that the shard turns.
     pub(crate) async fn beat(self: Rc<Self>) {
+        let pulse = &self.own_mailbox().pulse;
+        pulse.runs(Thread::of_caller());
         // The watchdog looks at who has beaten once: what comes before anybody is served may take its time.
-        self.own_mailbox().pulse.beat(Duration::ZERO);
-        while !self.is_over.get() {
+        pulse.beat(Duration::ZERO);
+        for beat in 1_u64.. {
+            if self.is_over.get() {
+                return;
+            }
             let due = Instant::now() + BEAT_EVERY;
             sleep(BEAT_EVERY).await;
-            self.own_mailbox().pulse.beat(due.elapsed());
-            self.state.borrow_mut().world.tell_untold();
+            self.enter(Task::Beat);
+            pulse.beat(due.elapsed());
+            let state = &mut *self.state.borrow_mut();
+            state.world.tell_untold();
+            if beat.is_multiple_of(BEATS_A_SECOND) {
+                state.core.fade();
+            }
         }
     }
 
@@ -129,7 +143,7 @@ impl Shell {
         let every = (self.star.keepalive / 8).clamp(Duration::from_millis(50), Duration::from_secs(1));
         while !self.is_over.get() {
             sleep(every).await;
-            self.turn(|state| {
+            self.turn(Task::Connections, |state| {
                 let now = state.world.mono();
                 let conns = state.world.conns.iter_mut();
                 let looked_at = conns.filter_map(|(id, conn)| look_after(conn, now, self.star.keepalive).then_some(id));
@@ -175,7 +189,7 @@ impl Shell {
             FetchError { segment, offset, bytes, message: error.to_string(), is_gone }
         };
         let result = read.as_ref().map(|read| &read[..]).map_err(failed);
-        self.turn(|state| state.core.on_fetched(ticket, result, &mut state.world));
+        self.turn(Task::Fetch, |state| state.core.on_fetched(ticket, result, &mut state.world));
         place.give_back();
     }
 }
@@ -184,7 +198,7 @@ impl Shell {
     /// Waits to be told that a segment that is not there was given up, by the shard that did.
     async fn hear_of_giving_up(self: &Rc<Self>, log: u16, segment: SegmentId) {
         let until = self.mono() + HEARD_WITHIN;
-        while !self.turn(|state| self.is_given_up(state, log, segment)) && self.mono() < until {
+        while !self.turn(Task::Fetch, |state| self.is_given_up(state, log, segment)) && self.mono() < until {
             sleep(HEAR_AGAIN).await;
         }
     }

@@ -4,23 +4,77 @@
 //! shard through a waker that was stored before, which reaches even an executor that sleeps with runnable tasks; after
 //! [`STUCK_MAX`] it ends the process, for a shard that never turns again holds its streams.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::cpu::{Thread, steal_us, waited_us};
 use crate::hop::Mailbox;
 
 /// How often a shard beats.
 pub(crate) const BEAT_EVERY: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// Looks after which it is looked what CPU the shards get.
+const LOOKS_A_SECOND: u64 = 4;
 const STALL_MIN: Duration = Duration::from_secs(1);
 const STUCK_MAX: Duration = Duration::from_secs(30);
 
-/// The heartbeat of one shard.
+macro_rules! tasks {
+    ($($(#[$doc:meta])* $name:ident = $word:literal,)*) => {
+        /// What has the turn of a shard.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(crate) enum Task {
+            $($(#[$doc])* $name,)*
+        }
+
+        /// The words of tasks, in their order.
+        const TASKS: &[&str] = &[$($word),*];
+    };
+}
+
+tasks! {
+    /// A connection is accepted.
+    Accept = "accept",
+    /// Frames of a connection are taken, or it is closed.
+    Receive = "receive",
+    /// What a commit made durable is answered.
+    Commit = "commit",
+    /// The log is kicked, and may write in place.
+    Pump = "pump",
+    /// What other shards and control say is taken.
+    Mail = "mail",
+    /// Hops that waited for room go on.
+    Held = "held",
+    /// A timer of the core is due.
+    Timer = "timer",
+    /// What is durable is given away to be settled.
+    Feed = "feed",
+    /// Bytes of a head log have come for a reader.
+    Fetch = "fetch",
+    /// A backlog is sent.
+    Send = "send",
+    /// Connections are looked after.
+    Connections = "connections",
+    /// It shows that it turns.
+    Beat = "beat",
+    /// It stops.
+    Drain = "drain",
+}
+
+/// The heartbeat of one shard. It is written at every turn, so that nothing which others look at may lie on its cache lines.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub(crate) struct Pulse {
+    /// The place in [`TASKS`] of what had the turn last.
+    task: AtomicU8,
+    /// The same, one more, when the shard stood still last; 0 before.
+    stood_still_in: AtomicU8,
+    thread: OnceLock<Thread>,
+    /// See [`waited_us`] and [`steal_us`].
+    waited_us: AtomicU64,
+    steal_us: AtomicU64,
     beats: AtomicU64,
     /// Longest time past its due that a beat came, in milliseconds.
     late_max_ms: AtomicU64,
@@ -31,6 +85,24 @@ pub(crate) struct Pulse {
 }
 
 impl Pulse {
+    /// The thread that the shard runs on.
+    pub(crate) fn runs(&self, thread: Thread) {
+        // It is the same as long as there is the shard.
+        let _ = self.thread.set(thread);
+    }
+
+    /// A task has the turn.
+    #[inline]
+    pub(crate) fn enter(&self, task: Task) {
+        self.task.store(task as u8, Ordering::Relaxed);
+    }
+
+    /// The task in which the shard stood still last, if it ever did.
+    pub(crate) fn stood_still_in(&self) -> Option<&'static str> {
+        let task = self.stood_still_in.load(Ordering::Relaxed).checked_sub(1)?;
+        TASKS.get(usize::from(task)).copied()
+    }
+
     /// The shard turns; its beat came this long after it was due.
     pub(crate) fn beat(&self, late: Duration) {
         self.beats.fetch_add(1, Ordering::Relaxed);
@@ -57,11 +129,13 @@ impl Pulse {
     }
 
     /// What it counts.
-    pub(crate) fn counters(&self) -> [(&'static str, u64); 3] {
+    pub(crate) fn counters(&self) -> [(&'static str, u64); 5] {
         [
             ("stalls", self.stalls.load(Ordering::Relaxed)),
             ("stall_last_ms", self.stall_last_ms.load(Ordering::Relaxed)),
             ("beat_late_max_ms", self.late_max_ms.load(Ordering::Relaxed)),
+            ("cpu_waited_us_total", self.waited_us.load(Ordering::Relaxed)),
+            ("cpu_steal_us_total", self.steal_us.load(Ordering::Relaxed)),
         ]
     }
 }
@@ -108,13 +182,34 @@ struct Seen {
 fn watch(mailboxes: &[Mailbox], is_over: &AtomicBool) {
     let mut seen: Vec<Seen> = mailboxes.iter().map(|_| Seen::default()).collect();
     let mut looked = Instant::now();
-    while !is_over.load(Ordering::Relaxed) {
+    for looks in 0_u64.. {
+        if is_over.load(Ordering::Relaxed) {
+            return;
+        }
+        if looks.is_multiple_of(LOOKS_A_SECOND) {
+            look_at_cpus(mailboxes);
+        }
         thread::park_timeout(LOOK_EVERY);
         // A process that was stopped as a whole did not stall: what this thread slept through counts once at most.
         let passed = looked.elapsed().min(2 * LOOK_EVERY);
         looked = Instant::now();
         for (shard, (mailbox, seen)) in mailboxes.iter().zip(&mut seen).enumerate() {
             look(shard, &mailbox.pulse, seen, passed);
+        }
+    }
+}
+
+/// Notes what CPU the shards did not get; what the host does not tell stays as it is.
+fn look_at_cpus(mailboxes: &[Mailbox]) {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    for pulse in mailboxes.iter().map(|mailbox| &mailbox.pulse) {
+        let Some(thread) = pulse.thread.get() else { continue };
+        let waited = std::fs::read_to_string(thread.schedstat()).ok().and_then(|text| waited_us(&text));
+        if let Some(waited_us) = waited {
+            pulse.waited_us.store(waited_us, Ordering::Relaxed);
+        }
+        if let Some(steal_us) = steal_us(&stat, thread.cpu) {
+            pulse.steal_us.store(steal_us, Ordering::Relaxed);
         }
     }
 }
@@ -136,7 +231,9 @@ fn look(shard: usize, pulse: &Pulse, seen: &mut Seen, passed: Duration) {
     pulse.stall_last_ms.store(millis(seen.silent), Ordering::Relaxed);
     if before < STALL_MIN {
         pulse.stalls.fetch_add(1, Ordering::Relaxed);
-        tracing::error!(shard, stalled_ms = millis(seen.silent), "the shard does not turn; it is woken");
+        pulse.stood_still_in.store(pulse.task.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let task = pulse.stood_still_in();
+        tracing::error!(shard, task, stalled_ms = millis(seen.silent), "the shard does not turn; it is woken");
     }
     if let Some(waker) = pulse.poke.get() {
         waker.wake_by_ref();

@@ -14,6 +14,8 @@ mod core;
 mod device;
 mod entry;
 mod fatal;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod history;
 mod log;
 mod metrics;
@@ -30,10 +32,10 @@ pub use self::device::{Blankness, Device};
 pub use self::entry::{EntryPos, ReplayedEntry};
 pub use self::fatal::{FatalError, abort};
 pub use self::history::{HistoryReader, ReadBytes};
-#[cfg(feature = "simulated")]
+#[cfg(any(test, feature = "simulated"))]
 pub use self::log::simulated::{SimulatedDisk, SimulatedLog};
 pub use self::log::{Log, OpenError};
-pub use self::metrics::LogMetrics;
+pub use self::metrics::{CommitTimes, LogMetrics};
 pub use self::options::{LogOptions, OptionsError, SyncMode};
 pub use self::recovery::{ChoiceError, Damage, Recovered, Recovery, RecoveryError, Verdict};
 pub use self::ring::{coop_taskrun_rings, try_ring};

@@ -3,7 +3,7 @@
 mod open;
 mod release;
 mod shared;
-#[cfg(feature = "simulated")]
+#[cfg(any(test, feature = "simulated"))]
 pub(crate) mod simulated;
 mod tasks;
 
@@ -22,7 +22,7 @@ use crate::device::Device;
 use crate::device::disk::Disk;
 use crate::entry::EntryPos;
 use crate::fatal::FatalError;
-use crate::metrics::LogMetrics;
+use crate::metrics::{CommitTimes, LogMetrics};
 use crate::options::LogOptions;
 use crate::recovery::Recovered;
 use crate::room::{NoRoom, RoomClass, TooManyWaiters};
@@ -199,6 +199,13 @@ impl<D: Device> Log<D> {
     /// returns without the mark.
     pub async fn seal(&self) {
         self.shared.seal().await;
+    }
+
+    /// How long the commit took by which entries became durable last: while `on_durable` is called, the one that it is called for.
+    #[inline]
+    #[must_use]
+    pub fn commit_times(&self) -> CommitTimes {
+        self.shared.pipeline.borrow().commit_times()
     }
 
     /// What the log counts.

@@ -29,6 +29,16 @@ pub struct LogMetrics {
     pub first_lsn: Lsn,
 }
 
+/// How long the commit took by which entries became durable last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CommitTimes {
+    /// From its start until its bytes were written.
+    pub write: Duration,
+    /// From there until it was durable, and all before it. Where a write is durable by itself, that is the wait for those before
+    /// it alone.
+    pub sync: Duration,
+}
+
 /// The counters behind [`LogMetrics`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Counts {

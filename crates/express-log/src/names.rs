@@ -16,10 +16,10 @@ pub(crate) fn segment_name(segment: SegmentId) -> String {
     format!("{PREFIX}{:016x}", segment.get())
 }
 
-/// The segment of a file name, if it is one.
+/// The segment of a file name, if it is one. Nobody writes the last number: the one after it has to be there too.
 pub(crate) fn parse_segment_name(name: &str) -> Option<SegmentId> {
     let digits = name.strip_prefix(PREFIX)?;
-    let id = u64::from_str_radix(digits, 16).ok().map(SegmentId::new)?;
+    let id = u64::from_str_radix(digits, 16).ok().filter(|id| *id < u64::MAX).map(SegmentId::new)?;
     (segment_name(id) == name).then_some(id)
 }
 

@@ -13,6 +13,8 @@ mod console;
 mod events;
 mod failure;
 mod feed;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod gateway;
 mod health;
 mod metrics;

@@ -12,6 +12,8 @@ mod facade;
 mod failure;
 mod follow;
 mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod json;
 mod names;
 mod pending;

@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use disk::disk_facts;
 pub use disk::{DiskFacts, FileSystem, Fitness, file_system};
-pub(crate) use disk::{disk_bytes, free_bytes};
+pub(crate) use disk::{disk_bytes, disk_facts, file_system_number, free_bytes};
 pub(crate) use kernel::io_uring_allowed;
 pub use kernel::{IoUringDisabled, KernelRelease};
 

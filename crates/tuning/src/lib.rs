@@ -7,6 +7,7 @@
 //! * [`machine`]: what `/proc` and `/sys` tell, from a root that may be another one.
 //! * [`check`]: each item of the host that matters, how it is and how it should be.
 //! * [`change`]: making it so, and taking that back.
+//! * [`measured`]: which way of committing suits the disk, by what was measured on it.
 //! * [`plan`]: which CPU serves which shard, and whether the disk has what head logs begin with.
 //! * [`room`]: what of a disk is kept back, and whether records still have room on it.
 //! * [`start`]: the checks that `novad` makes before it serves, each with a sentence and a remedy.
@@ -15,8 +16,11 @@
 pub mod bounds;
 pub mod change;
 pub mod check;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod host;
 pub mod machine;
+pub mod measured;
 pub mod plan;
 pub mod room;
 pub mod settings;

@@ -8,6 +8,7 @@ mod cpus;
 mod device;
 mod nics;
 mod processes;
+mod ring;
 mod sample;
 
 use std::fs::{self, File};
@@ -19,6 +20,7 @@ use thiserror::Error;
 use crate::host::{self, FileSystem};
 
 pub use cpus::{CpuList, Numa, Threads};
+pub use ring::RingOps;
 pub use sample::Sample;
 
 /// Most that is read of one file; `/proc/interrupts` of a large machine has about a MiB.
@@ -137,13 +139,15 @@ pub struct Machine {
     pub before: Option<Sample>,
     /// Device of the data by name, where the file system does not tell.
     pub device: Option<String>,
+    /// What a ring of this process told of its operations; none if none was opened.
+    pub ring: Option<Told<RingOps>>,
 }
 
 impl Machine {
     /// The host whose `/` is at `root`.
     #[must_use]
     pub fn new(root: &Path, process: Process, disk: DataDisk) -> Self {
-        Self { root: root.to_owned(), process, disk, before: None, device: None }
+        Self { root: root.to_owned(), process, disk, before: None, device: None, ring: None }
     }
 
     /// Where a path of the host lies for this process.

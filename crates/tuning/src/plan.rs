@@ -11,7 +11,6 @@ use crate::room::Marks;
 use crate::settings::Log;
 use crate::units::Bytes;
 
-pub use file::Measured;
 pub use layout::{Goal, HostPlan, ShardPlace};
 pub use memory::ControlMemory;
 

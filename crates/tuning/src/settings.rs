@@ -85,13 +85,14 @@ table::settings! {
         /// appends are answered `resource_exhausted` until what is settled or deleted gives its room back.
         bytes_max: Bytes = Bytes::gib(64), Bytes::mib(32) => Bytes::gib(16_384);
         /// Commits that are on their way to the disk at once. Two keep it busy while the next one
-        /// gathers; more mostly write more padding.
+        /// gathers; more mostly write more padding. Unset, it is what `nova host disk` has found on this disk.
         commits_in_flight: u16 = 2, 1 => 8;
         /// How a commit is made durable: `dsync` is one write, `fdatasync` a write and a flush.
-        /// Each wins on some hosts: measure both on yours.
+        /// Each wins on some hosts. Unset, it is what `nova host disk` has found on this disk.
         sync: LogSync = LogSync::Dsync;
         /// Commit with one blocking write when a shard has nothing else to do. It shortens the ack
-        /// of a lone writer, and holds up the shard's other work for the length of one write.
+        /// of a lone writer, and holds up the shard's other work for the length of one write. Unset, it
+        /// is what `nova host disk` has found on this disk.
         inline_commit: bool = true;
     }
     sections {}

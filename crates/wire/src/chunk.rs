@@ -155,6 +155,12 @@ pub enum ObjectError {
         /// The format found.
         found: u16,
     },
+    /// Something where this build knows of nothing.
+    #[error("the {what} of an object says something that this build doesn't know")]
+    Unknown {
+        /// Which part.
+        what: &'static str,
+    },
     /// A kind this build doesn't know.
     #[error("object kind {found} is unknown")]
     Kind {
@@ -195,6 +201,10 @@ pub enum ObjectError {
         /// What contradicts.
         what: &'static str,
     },
+}
+
+pub(crate) fn check_zero(what: &'static str, bytes: &[u8]) -> Result<(), ObjectError> {
+    if bytes.iter().all(|byte| *byte == 0) { Ok(()) } else { Err(ObjectError::Unknown { what }) }
 }
 
 pub(crate) fn check_sum(what: &'static str, found: u32, bytes: &[u8]) -> Result<(), ObjectError> {
@@ -246,6 +256,7 @@ impl ObjectHeader {
         if format != FORMAT {
             return Err(ObjectError::Format { found: format });
         }
+        check_zero("header", &header[66..HEADER_CRC_AT])?;
         Ok(Self {
             kind: ObjectKind::of_code(kind).ok_or(ObjectError::Kind { found: kind })?,
             cluster: ClusterId::from_bytes(array(header, 8)),
@@ -346,4 +357,4 @@ fn split_entry(extent: &[u8]) -> Result<(Entry<'_>, &[u8], &[u8]), EntryError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

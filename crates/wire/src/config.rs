@@ -172,6 +172,14 @@ pub enum ConfigError {
         /// The age that was asked for.
         max_age_ms: u64,
     },
+    /// Age retention over records that were stamped while the stream's stamps were uncapped.
+    #[error(
+        "retention max_age_ms {max_age_ms} can't go by the stamps of a stream that took records while they were uncapped, for no later stamp is lower: set retention_by_arrival with it, or make the stream anew"
+    )]
+    AgeAfterUncapped {
+        /// The age that was asked for.
+        max_age_ms: u64,
+    },
     /// Bytes that are no configuration.
     #[error("byte {at} of the configuration is {value}, which this version doesn't know")]
     Bytes {
@@ -194,10 +202,27 @@ impl StreamConfig {
     /// # Errors
     /// [`ConfigError::UncappedWithAge`].
     pub fn check(&self) -> Result<(), ConfigError> {
-        if self.timestamping.uncapped && self.retention.max_age_ms > 0 && !self.retention.by_arrival {
+        if self.timestamping.uncapped && self.ages_by_stamps() {
             return Err(ConfigError::UncappedWithAge { max_age_ms: self.retention.max_age_ms });
         }
         Ok(())
+    }
+
+    /// Checks what must hold for a stream that is there, which `has_uncapped` when it ever took records whose stamps were not capped at
+    /// their arrival. These stay in force when they are gone: the stamp of each later record is raised to theirs.
+    ///
+    /// # Errors
+    /// As [`StreamConfig::check`], and [`ConfigError::AgeAfterUncapped`].
+    pub fn check_over(&self, has_uncapped: bool) -> Result<(), ConfigError> {
+        self.check()?;
+        if has_uncapped && self.ages_by_stamps() {
+            return Err(ConfigError::AgeAfterUncapped { max_age_ms: self.retention.max_age_ms });
+        }
+        Ok(())
+    }
+
+    fn ages_by_stamps(&self) -> bool {
+        self.retention.max_age_ms > 0 && !self.retention.by_arrival
     }
 
     /// Whether a change from `self` to `to` concerns what the leader holds for its tenure, so that the stream is handed off.

@@ -95,6 +95,12 @@ pub enum EntryError {
         /// What the bytes give.
         computed: u32,
     },
+    /// Flags that this build doesn't know.
+    #[error("the flags of an entry are {found:#04x}, of which this build doesn't know all")]
+    Flags {
+        /// What stands there.
+        found: u8,
+    },
     /// Lengths that contradict each other.
     #[error("the lengths of an entry contradict each other: {what}")]
     Length {
@@ -272,7 +278,7 @@ fn encode_head(head: &BatchHead, batch_bytes: usize, effect: &[u8], out: &mut [u
     put_u32(out, 92, batch_bytes as u32);
     put_u32(out, 96, head.batch_crc);
     put_u16(out, 100, effect.len() as u16);
-    put_u32(out, 104, if effect.is_empty() { 0 } else { crc32c(effect) });
+    put_u32(out, 104, effect_sum(effect));
     let sum = crc32c(&out[..108]);
     put_u32(out, 108, sum);
 }
@@ -399,6 +405,9 @@ fn check_head(entry: &[u8]) -> Result<(usize, usize), EntryError> {
         return Err(EntryError::Short { bytes: entry.len(), bytes_needed: BATCH_HEAD_BYTES });
     }
     check("head", u32_at(entry, 108), crc32c(&entry[..108]))?;
+    if entry[1] & !(FLAG_CAPPED | FLAG_CLIENT_STAMPS | FLAG_ONE_SHOT) != 0 {
+        return Err(EntryError::Flags { found: entry[1] });
+    }
     let (batch_bytes, effect_bytes) = (u32_at(entry, 92) as usize, usize::from(u16_at(entry, 100)));
     if entry.len() != BATCH_HEAD_BYTES + batch_bytes + effect_bytes {
         return Err(EntryError::Length { what: "batch and effect" });
@@ -411,7 +420,16 @@ fn records_at(entry: &[u8]) -> Result<(SeqNum, u16), EntryError> {
     if first.get().checked_add(records.into()).is_none() {
         return Err(EntryError::Length { what: "its sequence numbers" });
     }
+    if records == 0 {
+        return Err(EntryError::Length { what: "a batch of no record" });
+    }
     Ok((first, records))
+}
+
+/// CRC-32C of the bytes of an effect; that of none is 0.
+#[inline]
+fn effect_sum(effect: &[u8]) -> u32 {
+    if effect.is_empty() { 0 } else { crc32c(effect) }
 }
 
 fn check(what: &'static str, found: u32, computed: u32) -> Result<(), EntryError> {
@@ -421,12 +439,8 @@ fn check(what: &'static str, found: u32, computed: u32) -> Result<(), EntryError
 fn decode_batch(entry: &[u8]) -> Result<Entry<'_>, EntryError> {
     let (batch_bytes, _) = check_head(entry)?;
     let (batch, effect) = entry[BATCH_HEAD_BYTES..].split_at(batch_bytes);
-    let effect = if effect.is_empty() {
-        None
-    } else {
-        check("effect", u32_at(entry, 104), crc32c(effect))?;
-        Some(Effect::from_bytes(effect)?)
-    };
+    check("effect", u32_at(entry, 104), effect_sum(effect))?;
+    let effect = if effect.is_empty() { None } else { Some(Effect::from_bytes(effect)?) };
     let flag = |bit| entry[1] & bit != 0;
     let (first, records) = records_at(entry)?;
     let head = BatchHead {
@@ -452,4 +466,4 @@ fn decode_batch(entry: &[u8]) -> Result<Entry<'_>, EntryError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -216,11 +216,11 @@ pub fn walk_acks(mut head: &[u8], mut on_ack: impl FnMut(&AckGroup, Ack)) -> Res
         };
         let (acks, rest) = rest.split_at_checked(usize::from(group.count) * ACK_BYTES).ok_or(BadHead)?;
         for ack in acks.chunks_exact(ACK_BYTES) {
-            let start = Position::new(SeqNum::new(u64_at(ack, 8)), i64_at(ack, 16));
-            on_ack(
-                &group,
-                Ack { no: BatchNo::new(u64_at(ack, 0)), start, records: u32_at(ack, 32), last_ms: i64_at(ack, 24) },
-            );
+            let (first, records) = (u64_at(ack, 8), u32_at(ack, 32));
+            // The end of a batch is a number too.
+            first.checked_add(records.into()).ok_or(BadHead)?;
+            let start = Position::new(SeqNum::new(first), i64_at(ack, 16));
+            on_ack(&group, Ack { no: BatchNo::new(u64_at(ack, 0)), start, records, last_ms: i64_at(ack, 24) });
         }
         head = rest;
     }

@@ -150,7 +150,8 @@ impl FrameHeader {
             return Err(FrameHeaderError::Crc { computed, stored });
         }
         let (version, header_bytes, flags) = (u16_at(bytes, 4), u16_at(bytes, 6), u32_at(bytes, 8));
-        if version != VERSION || usize::from(header_bytes) != HEADER_BYTES || flags & !FLAG_SEAL != 0 {
+        let is_known = usize::from(header_bytes) == HEADER_BYTES && flags & !FLAG_SEAL == 0 && u32_at(bytes, 72) == 0;
+        if version != VERSION || !is_known {
             return Err(FrameHeaderError::Version { version });
         }
         let header = Self {

@@ -84,6 +84,15 @@ macro_rules! messages {
             }
         )*
 
+        /// What must hold of the head of a frame of this kind, see [`crate::fuzzing`]; of a hot one nothing.
+        #[cfg(any(test, feature = "fuzzing"))]
+        pub(crate) fn check_head(kind: Kind, head: &[u8]) {
+            match kind {
+                $(Kind::$name => crate::fuzzing::check_message::<$name>(head),)*
+                Kind::Append | Kind::Acks | Kind::Page | Kind::Records => {}
+            }
+        }
+
         mod rows {
             use super::*;
 
@@ -434,4 +443,4 @@ pub fn refuse(correlation: u64, refusal: Refusal, out: &mut Vec<u8>) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -101,7 +101,8 @@ impl SegmentHeader {
             return Err(SegmentHeaderError::Crc { computed, stored });
         }
         let version = u16_at(bytes, 8);
-        if version != VERSION {
+        let is_known = bytes[10..16].iter().chain(&bytes[60..]).all(|byte| *byte == 0);
+        if version != VERSION || !is_known {
             return Err(SegmentHeaderError::Version { version });
         }
         Ok(Self {

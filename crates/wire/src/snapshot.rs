@@ -28,7 +28,7 @@
 //! | 12 | 4 | magic `NOVS` |
 
 use crate::bytes::{array, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
-use crate::chunk::{HEADER_BYTES, ObjectError, ObjectHeader, check_sum};
+use crate::chunk::{HEADER_BYTES, ObjectError, ObjectHeader, check_sum, check_zero};
 use crate::crc::crc32c;
 use crate::ids::{Epoch, StreamId};
 use crate::stream_row::{StreamRow, StreamRowError};
@@ -40,7 +40,7 @@ const CHANNEL_BYTES: usize = 16;
 const STREAM_BYTES: usize = 24;
 const END_BYTES: usize = 16;
 const FLAG_BASE: u16 = 1;
-const FLAG_LAST: u16 = 2;
+const FLAG_BASE_END: u16 = 3;
 const NONE: u64 = u64::MAX;
 const LIVES: u16 = 1;
 const HAS_NAME: u16 = 2;
@@ -113,7 +113,7 @@ impl Snapshot {
         let mut out = vec![0; HEADER_BYTES + HEAD_BYTES];
         out[..HEADER_BYTES].copy_from_slice(&self.header.to_bytes());
         if let Some(BasePart { number, is_last }) = self.base {
-            put_u16(&mut out, 96, FLAG_BASE | if is_last { FLAG_LAST } else { 0 });
+            put_u16(&mut out, 96, if is_last { FLAG_BASE_END } else { FLAG_BASE });
             put_u32(&mut out, 100, number);
         }
         put_u16(&mut out, 98, u16::try_from(self.applied.len()).expect("channels are few"));
@@ -160,9 +160,7 @@ impl Snapshot {
         if found != object_bytes {
             return Err(ObjectError::Length { object_bytes, found, footer_at: rest.len() as u64 }.into());
         }
-        let flags = u16_at(rest, 96);
-        let part = BasePart { number: u32_at(rest, 100), is_last: flags & FLAG_LAST != 0 };
-        let previous = (Epoch::new(u64_at(rest, 112)), u64_at(rest, 120));
+        let (base, previous) = decode_head(rest)?;
         let (bundles, streams) = (u32_at(rest, 104) as usize, u32_at(rest, 108) as usize);
         let mut rows = Rows { rest: &rest[HEADER_BYTES + HEAD_BYTES..], row: 0 };
         let bundles = (0..bundles).map(|_| rows.bundle()).collect::<Result<_, _>>()?;
@@ -171,14 +169,27 @@ impl Snapshot {
         if !rows.rest.is_empty() {
             return Err(rows.wrong("bytes are left behind it").into());
         }
-        Ok(Self {
-            header,
-            base: (flags & FLAG_BASE != 0).then_some(part),
-            previous: (previous.1 != NONE).then_some(previous),
-            bundles,
-            applied,
-            streams,
-        })
+        Ok(Self { header, base, previous, bundles, applied, streams })
+    }
+}
+
+/// Incarnation and number of the snapshot before.
+type Before = Option<(Epoch, u64)>;
+
+/// Which part of a base it is, and the snapshot before; what only one of them says is zero where it is not there.
+fn decode_head(bytes: &[u8]) -> Result<(Option<BasePart>, Before), ObjectError> {
+    let unknown = Err(ObjectError::Unknown { what: "snapshot" });
+    let (number, previous) = (u32_at(bytes, 100), (Epoch::new(u64_at(bytes, 112)), u64_at(bytes, 120)));
+    let base = match u16_at(bytes, 96) {
+        0 if number == 0 => None,
+        FLAG_BASE => Some(BasePart { number, is_last: false }),
+        FLAG_BASE_END => Some(BasePart { number, is_last: true }),
+        _ => return unknown,
+    };
+    match previous {
+        (Epoch::ZERO, NONE) => Ok((base, None)),
+        (_, NONE) => unknown,
+        previous => Ok((base, Some(previous))),
     }
 }
 
@@ -233,6 +244,7 @@ impl<'a> Rows<'a> {
     fn stream(&mut self, at: usize) -> Result<SnapshotStream, SnapshotError> {
         let head = self.take(STREAM_BYTES)?;
         let (stream_id, state) = (StreamId::from_bytes(array(head, 0)), u16_at(head, 16));
+        check_zero("stream", &head[18..20])?;
         let row = self.take(u32_at(head, 20) as usize)?;
         let stream = match state {
             DELETED if row.is_empty() => SnapshotStream::Deleted(stream_id),
@@ -251,4 +263,4 @@ impl<'a> Rows<'a> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -4,7 +4,7 @@
 //!
 //! | at | bytes | field |
 //! |---|---|---|
-//! | 0 | 1 | format, 1 |
+//! | 0 | 1 | format, 2 |
 //! | 1 | 1 | flags: 1 has records whose stamps are not capped at their arrival |
 //! | 2 | 2 | length of the key |
 //! | 4 | 2 | length of the fencing token |
@@ -67,7 +67,7 @@ pub struct StreamRow {
     pub dedupe: Dedupe,
     /// When the batch that arrived last by its leader's clock arrived, in milliseconds; 0 before the first.
     pub arrival_ms: i64,
-    /// Whether it has had records whose stamps are not capped at their arrival.
+    /// Whether it ever took records whose stamps were not capped at their arrival. Trims don't change that: no later stamp is lower.
     pub has_uncapped: bool,
 }
 
@@ -126,6 +126,12 @@ pub enum StreamRowError {
     #[error("a stream row of format {found}: this build reads format {FORMAT}")]
     Format {
         /// The format found.
+        found: u8,
+    },
+    /// Flags that this build doesn't know.
+    #[error("a stream row with the flags {found:#04x}, of which this build doesn't know all")]
+    Flags {
+        /// The flags found.
         found: u8,
     },
     /// The sum doesn't match.
@@ -293,6 +299,9 @@ impl StreamRow {
         if found != computed {
             return Err(StreamRowError::Checksum { found, computed });
         }
+        if row[1] & !FLAG_UNCAPPED != 0 || u16_at(row, 6) != 0 {
+            return Err(StreamRowError::Flags { found: row[1] });
+        }
         let (key_bytes, token_bytes) = (usize::from(u16_at(row, 2)), usize::from(u16_at(row, 4)));
         let names = &row[HEAD_BYTES..];
         if names.len() < key_bytes + token_bytes {
@@ -333,4 +342,4 @@ fn first_ms(head: &BatchHead, batch: &[u8]) -> Result<i64, BatchError> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -184,7 +184,9 @@ impl Superblock {
             return Err(SuperblockError::Crc { computed, stored });
         }
         let (version, flags, incompat) = (u16_at(bytes, 12), u16_at(bytes, 14), u64_at(bytes, 16));
-        if version != VERSION || flags & !FLAG_CLEAN != 0 {
+        let listed = || bytes[HEADER_BYTES..end].chunks_exact(SEGMENT_BYTES);
+        let is_known = flags & !FLAG_CLEAN == 0 && listed().all(|row| u32_at(row, 36) & !FLAG_LOSS_ACCEPTED == 0);
+        if version != VERSION || !is_known {
             return Err(SuperblockError::Version { version });
         }
         if incompat & !INCOMPAT_KNOWN != 0 {
@@ -201,7 +203,7 @@ impl Superblock {
             next_segment: SegmentId::new(u64_at(bytes, 72)),
             first_segment: SegmentId::new(u64_at(bytes, 80)),
             first_lsn: Lsn::new(u64_at(bytes, 88)),
-            segments: bytes[HEADER_BYTES..end].chunks_exact(SEGMENT_BYTES).map(EndedSegment::decode).collect(),
+            segments: listed().map(EndedSegment::decode).collect(),
         };
         Ok((superblock, computed))
     }

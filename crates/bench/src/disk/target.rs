@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
+use tuning::measured::Method;
 
-use super::{Method, WRITE_BYTES_MAX};
+use super::WRITE_BYTES_MAX;
 use crate::error::BenchError;
 use crate::random::Random;
 
@@ -62,6 +63,16 @@ impl Target {
         self.is_direct
     }
 
+    /// The file.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its bytes, which are all written.
+    pub(super) const fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
     /// Writes so many bytes behind the last ones, round the file, and returns once they are durable.
     pub(super) fn write(&mut self, bytes: usize, method: Method) -> Result<(), BenchError> {
         let (at, end) = (self.at, self.at + bytes as u64);
@@ -83,6 +94,7 @@ impl Target {
                 let written = pwritev2(self.plain.as_fd(), &slices, at, ReadWriteFlags::DSYNC)?;
                 if written == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
             }
+            Method::RingFdatasync | Method::RingDsync => unreachable!("a ring writes by itself"),
         }
     }
 }

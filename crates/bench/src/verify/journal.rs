@@ -35,16 +35,11 @@ impl Journal {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             read => read.map_err(&failed)?,
         };
-        let mut latest = BTreeMap::new();
-        for entry in bytes.chunks_exact(ENTRY_BYTES) {
-            let Some((stream, link)) = decode(entry) else { break };
-            latest.insert(stream, link);
-        }
         let mut journal = Self {
             path: path.to_owned(),
             file: File::create(path.with_extension("new")).map_err(&failed)?,
             entries: 0,
-            latest,
+            latest: latest(&bytes),
         };
         journal.compact()?;
         Ok(journal)
@@ -71,14 +66,35 @@ impl Journal {
         let failed = failed("writing", &self.path);
         let new = self.path.with_extension("new");
         let mut file = File::create(&new).map_err(&failed)?;
-        let entries: Vec<u8> = self.latest.iter().flat_map(|(stream, link)| encode(*stream, *link)).collect();
-        file.write_all(&entries).and_then(|()| file.sync_all()).map_err(&failed)?;
+        file.write_all(&written(&self.latest)).and_then(|()| file.sync_all()).map_err(&failed)?;
         fs::rename(&new, &self.path).map_err(&failed)?;
         // The name is durable with its directory.
         let directory = self.path.parent().unwrap_or_else(|| Path::new("."));
         File::open(directory).and_then(|directory| directory.sync_all()).map_err(&failed)?;
         (self.file, self.entries) = (file, self.latest.len());
         Ok(())
+    }
+}
+
+/// The last whole entry of each stream, up to the first that is not whole.
+fn latest(bytes: &[u8]) -> BTreeMap<u32, Link> {
+    bytes.chunks_exact(ENTRY_BYTES).map_while(decode).collect()
+}
+
+/// A file that says this of each stream.
+fn written(latest: &BTreeMap<u32, Link>) -> Vec<u8> {
+    latest.iter().flat_map(|(stream, link)| encode(*stream, *link)).collect()
+}
+
+/// What must hold of a file, see [`crate::fuzzing`].
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn check(bytes: &[u8]) {
+    let found = latest(bytes);
+    assert_eq!(latest(&written(&found)), found, "a file written anew says the same");
+    let whole = bytes.chunks_exact(ENTRY_BYTES).take_while(|entry| decode(entry).is_some()).count() * ENTRY_BYTES;
+    assert_eq!(latest(&[&bytes[..whole], &[0xff; 7]].concat()), found, "what is torn counts for nothing");
+    if let Some((stream, link)) = bytes.get(..ENTRY_BYTES).and_then(decode) {
+        assert_eq!(encode(stream, link), bytes[..ENTRY_BYTES]);
     }
 }
 

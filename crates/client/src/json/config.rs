@@ -80,7 +80,8 @@ const FIELDS: &[ConfigField] = &[
     ConfigField {
         name: "retention_by_arrival",
         unit: "BOOL",
-        doc: "Judge age by when a batch arrived, whatever the stamps of its records say.",
+        doc: "Judge age by when a batch arrived, whatever the stamps of its records say; the only age for a stream \
+              that takes uncapped stamps, or ever took some.",
         kind: ConfigKind::Switch(|patch| &mut patch.retention_by_arrival),
     },
     ConfigField {

@@ -24,6 +24,13 @@ fn what_was_asked_for_is_cut_out_of_whole_batches() {
 }
 
 #[test]
+fn the_last_numbers_there_are_name_records_too() {
+    let first = u64::MAX - 2;
+    let page = page(first, u64::MAX, &[plain_entry(first, &["y", "z"])]).unwrap();
+    assert_eq!(found(&page), [(first, "y"), (first + 1, "z")]);
+}
+
+#[test]
 fn what_was_delivered_before_is_left_out() {
     let payload = Bytes::from([plain_entry(4, &["a", "b"]), plain_entry(6, &["c"])].concat());
     let page = decode(&records_head(1, 4, 7), SeqNum::new(6), &payload, None).unwrap();

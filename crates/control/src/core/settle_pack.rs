@@ -13,6 +13,28 @@ pub(crate) struct BundleRules {
     pub(crate) age_ms: i64,
 }
 
+/// What waits to be bundled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Backlog {
+    /// Chunks that extents point to and that can be copied.
+    pub(crate) chunks: usize,
+    /// When the oldest of them was made, in milliseconds; 0 when there is none.
+    pub(crate) oldest_ms: i64,
+}
+
+/// Copying rests while fewer chunks wait than so many times as many as are bundled at the latest.
+const RESTS_BELOW_CHUNKS: usize = 4;
+/// And while the oldest of them is younger than so many times the age at which chunks are bundled at the latest.
+const RESTS_BELOW_AGE: i64 = 2;
+
+/// Whether copying may make way for other work: not when so much waits for it that the work would have to end for it to catch up.
+pub(crate) fn may_rest(backlog: Backlog, rules: BundleRules, now_ms: i64) -> bool {
+    let age_ms = now_ms.saturating_sub(backlog.oldest_ms);
+    let (chunks_max, age_max_ms) =
+        (rules.chunks.saturating_mul(RESTS_BELOW_CHUNKS), rules.age_ms.saturating_mul(RESTS_BELOW_AGE));
+    backlog.chunks == 0 || backlog.chunks < chunks_max && age_ms < age_max_ms
+}
+
 /// How much of an object is live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fill {

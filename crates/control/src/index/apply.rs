@@ -35,6 +35,9 @@ impl Part {
     }
 }
 
+/// Streams that are looked up together: their rows are in memory until they are applied.
+const STREAMS_AT_A_TIME: usize = 1024;
+
 /// An extent and where it comes from.
 #[derive(Clone, Copy)]
 struct Piece<'a> {
@@ -54,10 +57,28 @@ pub(super) async fn apply(open: &OpenSlot, parts: &[Part], options: &IndexOption
     // Those of a stream stay in the order in which they were committed.
     pieces.sort_by_key(|piece| piece.extent.stream_id);
     let mut staged = Staged::new(open, &mut writer, options, last.created_ms);
-    for of_stream in pieces.chunk_by(|one, next| one.extent.stream_id == next.extent.stream_id) {
-        apply_stream(&mut staged, of_stream).await?;
+    for of_streams in by_stream(&pieces).chunks(STREAMS_AT_A_TIME) {
+        look_up(&mut staged, of_streams).await?;
+        for of_stream in of_streams {
+            apply_stream(&mut staged, of_stream).await?;
+        }
     }
     staged.commit(Some(last.at)).await
+}
+
+/// The pieces of each stream; those of a stream stand together.
+fn by_stream<'a, 'b>(pieces: &'b [Piece<'a>]) -> Vec<&'b [Piece<'a>]> {
+    pieces.chunk_by(|one, next| one.extent.stream_id == next.extent.stream_id).collect()
+}
+
+/// Looks up the streams that are applied next.
+async fn look_up(staged: &mut Staged<'_>, of_streams: &[&[Piece<'_>]]) -> Result<(), IndexError> {
+    let streams = of_streams.iter().filter_map(|pieces| pieces.first()).map(|Piece { extent, .. }| {
+        let is_creation = extent.first_rev == Rev::ZERO.next();
+        (extent.stream_id, is_creation)
+    });
+    let streams: Vec<_> = streams.collect();
+    staged.look_up(&streams).await
 }
 
 /// Applies the part to the rows of streams alone: where their records lie is told by other means. Answers which streams' entries
@@ -72,12 +93,15 @@ pub(super) async fn apply_rows(
     staged.places = false;
     let mut unfit = Vec::new();
     let pieces: Vec<Piece<'_>> = part.pieces().collect();
-    for of_stream in pieces.chunk_by(|one, next| one.extent.stream_id == next.extent.stream_id) {
-        match apply_stream(&mut staged, of_stream).await {
-            Err(IndexError::Extent { source, .. }) => {
-                unfit.extend(of_stream.first().map(|one| (one.extent.stream_id, source)));
+    for of_streams in by_stream(&pieces).chunks(STREAMS_AT_A_TIME) {
+        look_up(&mut staged, of_streams).await?;
+        for of_stream in of_streams {
+            match apply_stream(&mut staged, of_stream).await {
+                Err(IndexError::Extent { source, .. }) => {
+                    unfit.extend(of_stream.first().map(|one| (one.extent.stream_id, source)));
+                }
+                applied => applied?,
             }
-            applied => applied?,
         }
     }
     staged.commit(Some(part.at)).await?;
@@ -98,6 +122,7 @@ async fn apply_stream(staged: &mut Staged<'_>, pieces: &[Piece<'_>]) -> Result<(
     };
     let mut folding = Folding::over(row);
     for Piece { part, extent } in pieces {
+        folding.set_time(part.created_ms);
         let taken = folding.take(extent, ObjectId::Chunk(part.at), &part.body);
         taken.map_err(|source| IndexError::Extent { at: part.at, slot: staged.open.slot, source })?;
     }
@@ -143,7 +168,7 @@ async fn keep_stream(
     folded: Folded,
     due_ms: i64,
 ) -> Result<(), IndexError> {
-    let Folded { mut row, is_created, extents, trimmed_from, was_empty, config_before, .. } = folded;
+    let Folded { mut row, is_created, extents, trimmed_from, was_empty, is_set, empty_ms, .. } = folded;
     let (stream_id, trim_point) = (row.stream_id, row.trim_point);
     let is_trimmed = trim_point > trimmed_from;
     if is_trimmed && !is_created {
@@ -163,15 +188,13 @@ async fn keep_stream(
         first = first.or(Some(extent));
     }
     let (retention, is_empty) = (row.config.retention, is_empty(&row));
-    let is_set =
-        retention != config_before.retention || row.config.delete_on_empty_ms != config_before.delete_on_empty_ms;
     // A trim is mostly what retention asked for, and the stream waits to be looked at again.
     let has_moved = is_trimmed && (is_empty || retention.max_age_ms > 0) || was_empty && !is_empty;
     let due_ms = if is_set || due_ms == 0 || has_moved {
         // Extents of before are older, those below the trim point set aside.
         let before = if retention.max_age_ms == 0 { None } else { oldest(staged, &row, is_created).await? };
         // What was put into a chunk happened before that was made, and a replay finds the same time in it.
-        let wanted_ms = due(&row, before.as_ref().or(first), staged.now_ms);
+        let wanted_ms = due(&row, before.as_ref().or(first), empty_ms.unwrap_or(staged.now_ms));
         staged.schedule(stream_id, due_ms, wanted_ms)
     } else {
         due_ms

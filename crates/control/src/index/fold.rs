@@ -2,7 +2,7 @@
 
 use wire::batch::VerifiedBatch;
 use wire::chunk::{ExtentRow, entries};
-use wire::config::StreamConfig;
+use wire::config::Retention;
 use wire::crc::crc32c;
 use wire::entry::{Entry, EntryError};
 use wire::ids::{Rev, SeqNum, StreamId};
@@ -74,8 +74,17 @@ pub(super) struct Folded {
     pub(super) trimmed_from: SeqNum,
     /// Whether it held no record before.
     pub(super) was_empty: bool,
-    /// How it behaved before.
-    pub(super) config_before: StreamConfig,
+    /// Whether it was set how long its records, or itself, are kept.
+    pub(super) is_set: bool,
+    /// When it became empty, was made, or was set so while it was empty; the last of these, if any of them came to pass.
+    pub(super) empty_ms: Option<i64>,
+}
+
+/// What of a row tells since when it is empty: the trim point, and how long records and the stream itself are kept.
+type Kept = (SeqNum, Retention, u64);
+
+fn kept(row: &StreamRow) -> Kept {
+    (row.trim_point, row.config.retention, row.config.delete_on_empty_ms)
 }
 
 fn bytes_of<'a>(extent: &ExtentRow, body: &'a [u8]) -> Result<&'a [u8], ExtentError> {
@@ -98,7 +107,10 @@ pub(super) struct Folding {
     extents: Vec<Located>,
     trimmed_from: SeqNum,
     was_empty: bool,
-    config_before: StreamConfig,
+    is_set: bool,
+    empty_ms: Option<i64>,
+    /// The time of what is taken.
+    at_ms: i64,
 }
 
 /// The new part of an extent: from its first entry that was not applied before.
@@ -118,7 +130,6 @@ impl Folding {
     pub(super) fn over(row: Option<Box<StreamRow>>) -> Self {
         let trimmed_from = row.as_ref().map_or(SeqNum::ZERO, |row| row.trim_point);
         let was_empty = row.as_ref().is_none_or(|row| is_empty(row));
-        let config_before = row.as_ref().map_or_else(StreamConfig::default, |row| row.config);
         Self {
             row,
             is_changed: false,
@@ -127,8 +138,15 @@ impl Folding {
             extents: Vec::new(),
             trimmed_from,
             was_empty,
-            config_before,
+            is_set: false,
+            empty_ms: None,
+            at_ms: 0,
         }
+    }
+
+    /// What is taken from here on is of a chunk that was made then.
+    pub(super) fn set_time(&mut self, at_ms: i64) {
+        self.at_ms = at_ms;
     }
 
     /// Takes the next extent, of `object` with this body; what was applied before changes nothing.
@@ -139,6 +157,7 @@ impl Folding {
         }
         let bytes = bytes_of(extent, body)?;
         let stream_id = extent.stream_id;
+        let before = self.row.as_deref().map(kept);
         let mut fresh: Option<Fresh> = None;
         let mut at = 0;
         for entry in entries(bytes) {
@@ -159,6 +178,7 @@ impl Folding {
                 break;
             }
         }
+        self.note_kept(before);
         let (Some(fresh), Some(row)) = (fresh, &mut self.row) else { return Ok(()) };
         let is_whole = fresh.start == 0;
         let content_bytes = if is_whole { extent.content_bytes } else { fresh.content_bytes };
@@ -185,11 +205,25 @@ impl Folding {
         Ok(())
     }
 
+    /// Notes what has changed of how long it is kept, and whether it is empty since.
+    fn note_kept(&mut self, before: Option<Kept>) {
+        let Some(row) = self.row.as_deref() else { return };
+        let (trim_point, retention, delete_on_empty_ms) = kept(row);
+        let was_set = |before: Kept| (before.1, before.2) != (retention, delete_on_empty_ms);
+        let is_set = before.is_some_and(was_set);
+        self.is_set |= is_set;
+        if is_empty(row) && (is_set || before.is_none_or(|before| before.0 < trim_point)) {
+            self.empty_ms = Some(self.at_ms);
+        }
+    }
+
     /// What the stream is now; `None` when nothing was taken of one that is not known.
     pub(super) fn end(self) -> Option<Folded> {
-        let Self { row, is_changed, is_created, is_deleted, extents, trimmed_from, was_empty, config_before } = self;
+        let Self {
+            row, is_changed, is_created, is_deleted, extents, trimmed_from, was_empty, is_set, empty_ms, ..
+        } = self;
         let row = row?;
-        Some(Folded { row, is_changed, is_created, is_deleted, extents, trimmed_from, was_empty, config_before })
+        Some(Folded { row, is_changed, is_created, is_deleted, extents, trimmed_from, was_empty, is_set, empty_ms })
     }
 
     /// Applies an entry; whether it was new.

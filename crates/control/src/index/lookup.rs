@@ -20,6 +20,8 @@ use super::{Index, IndexError};
 
 /// Slots that are asked at a time.
 const SCANS_AT_A_TIME: usize = 16;
+/// Streams that are looked up at a time.
+const ROWS_AT_A_TIME: usize = 64;
 
 impl Index {
     /// The stream that has a name.
@@ -38,12 +40,12 @@ impl Index {
     /// # Errors
     /// [`IndexError`] when a slot's database fails.
     pub async fn rows_by_id(&self, streams: &[(Slot, StreamId)]) -> Result<Vec<StreamRow>, IndexError> {
-        let mut rows = Vec::with_capacity(streams.len());
-        for (slot, stream_id) in streams {
-            let Some(open) = self.open_slot(*slot).await? else { continue };
-            rows.extend(open.known(*stream_id).await?.and_then(Known::into_row));
-        }
-        Ok(rows)
+        let row = |(slot, stream_id): (Slot, StreamId)| async move {
+            let Some(open) = self.open_slot(slot).await? else { return Ok(None) };
+            Ok::<_, IndexError>(open.known(stream_id).await?.and_then(Known::into_row))
+        };
+        let rows = stream::iter(streams.iter().copied()).map(row).buffered(ROWS_AT_A_TIME);
+        rows.try_filter_map(|row| async move { Ok(row) }).try_collect().await
     }
 
     /// At most `limit` streams of a bucket whose keys sort after `after` by bytes, in that order; from the first when it is empty.

@@ -44,7 +44,7 @@ pub struct Moves {
     pub object: ObjectId,
     /// When it was made, in milliseconds.
     pub created_ms: i64,
-    /// One a stream.
+    /// Of a stream as many as it has extents in the object.
     pub moves: Vec<Move>,
 }
 

@@ -22,8 +22,8 @@ use super::staged::{DROPS_MAX, Staged};
 use super::{Index, IndexError};
 use crate::channel::ChunkId;
 
-/// Slots that are compacted side by side: each mostly waits.
-const COMPACTIONS_AT_A_TIME: usize = 2;
+/// Slots that are tended side by side: each mostly waits.
+const SLOTS_AT_A_TIME: usize = 2;
 /// Marks that one step forgets.
 const FORGETS_MAX: usize = 1024;
 
@@ -156,33 +156,33 @@ impl Index {
         Ok(())
     }
 
-    /// Gets ready for look-ups what was opened since, compacts the databases that want it, and removes their garbage when its time has
-    /// come. To be called every few seconds; one at a time is enough.
+    /// Tends slot after slot: compacts the databases that want it, gets ready for look-ups what was opened since, and removes garbage
+    /// when its time has come. To be called every few seconds; one at a time is enough.
     ///
     /// # Errors
-    /// [`IndexError`] of the first slot whose database fails.
+    /// [`IndexError`] of the first slot whose database fails; the others are tended all the same.
     pub async fn upkeep(&self) -> Result<(), IndexError> {
-        let slots = self.opened_slots().await?;
-        for open in &slots {
-            if !std::mem::replace(&mut open.writer.lock().await.has_finders, true) {
-                Databases::take_finders(&open.db).await.map_err(|source| open.database(source))?;
-            }
-        }
-        let wants = |open: &Arc<OpenSlot>| Some((Databases::wants_compaction(&open.db)?, Arc::clone(open)));
-        let mut waiting: Vec<_> = slots.iter().filter_map(wants).collect();
+        let mut slots = self.opened_slots().await?;
         // The fullest first: its writers may wait.
-        waiting.sort_by_key(|(tables, _)| Reverse(*tables));
-        let compact = |open: Arc<OpenSlot>| async move {
-            self.databases.compact(open.slot, &open.db).await.map_err(|source| open.database(source))
-        };
-        let compactions = stream::iter(waiting).map(|(_, open)| compact(open));
-        // One that is dropped half-way would go on by itself.
-        let ended: Vec<Result<(), IndexError>> = compactions.buffer_unordered(COMPACTIONS_AT_A_TIME).collect().await;
-        ended.into_iter().collect::<Result<(), _>>()?;
-        for open in slots {
-            if self.takes_garbage(&open).await {
-                self.databases.collect(open.slot).await.map_err(|source| open.database(source))?;
-            }
+        slots.sort_by_cached_key(|open| Reverse(Databases::wants_compaction(&open.db)));
+        let tended = stream::iter(slots).map(|open| async move { self.tend(&open).await });
+        // A compaction that is dropped half-way would go on by itself.
+        let ended: Vec<Result<(), IndexError>> = tended.buffer_unordered(SLOTS_AT_A_TIME).collect().await;
+        ended.into_iter().collect()
+    }
+
+    async fn tend(&self, open: &Arc<OpenSlot>) -> Result<(), IndexError> {
+        let failed = |source| open.database(source);
+        if Databases::wants_compaction(&open.db).is_some() {
+            // What finds the blocks of its new tables comes into the cache with that.
+            self.databases.compact(open.slot, &open.db).await.map_err(failed)?;
+            open.writer.lock().await.has_finders = true;
+        } else if !open.writer.lock().await.has_finders {
+            Databases::take_finders(&open.db).await.map_err(failed)?;
+            open.writer.lock().await.has_finders = true;
+        }
+        if self.takes_garbage(open).await {
+            self.databases.collect(open.slot).await.map_err(failed)?;
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use bytes::Bytes;
+use futures_util::stream::{StreamExt, TryStreamExt, iter};
 use slatedb::config::{DurabilityLevel, ReadOptions, ScanOptions};
 use slatedb::{CloseReason, Db, DbIterator, DbStatus, IterationOrder};
 use tokio::sync::{Mutex, watch};
@@ -21,6 +22,8 @@ use super::touched::Touched;
 
 /// Counts of buckets that a slot keeps in memory.
 pub(super) const COUNTS_MAX: usize = 4096;
+/// Streams of a slot that are looked up side by side.
+const LOOK_UPS_AT_A_TIME: usize = 16;
 /// Streams over their bytes that a slot remembers until somebody asks.
 const OVER_BYTES_MAX: usize = 4096;
 
@@ -78,6 +81,10 @@ impl Hot {
         let young = self.young.remove(&stream_id);
         let old = self.old.remove(&stream_id);
         young.or(old)
+    }
+
+    pub(super) fn has(&self, stream_id: StreamId) -> bool {
+        self.young.contains_key(&stream_id) || self.old.contains_key(&stream_id)
     }
 
     pub(super) fn put(&mut self, stream_id: StreamId, known: Known, max: usize) {
@@ -157,6 +164,15 @@ impl OpenSlot {
     pub(super) async fn known(&self, stream_id: StreamId) -> Result<Option<Known>, IndexError> {
         let value = self.get(&stream::key(stream_id)).await?;
         value.map(|value| self.row(Known::decode(&value))).transpose()
+    }
+
+    /// What the database has of each of these streams, looked up side by side: a look-up mostly waits for the store.
+    pub(super) async fn known_of(
+        &self,
+        streams: Vec<StreamId>,
+    ) -> Result<HashMap<StreamId, Option<Known>>, IndexError> {
+        let look_up = |stream_id| async move { Ok::<_, IndexError>((stream_id, self.known(stream_id).await?)) };
+        iter(streams).map(look_up).buffer_unordered(LOOK_UPS_AT_A_TIME).try_collect().await
     }
 
     /// The highest id that has a row; the lowest there may be when none has.

@@ -80,7 +80,7 @@ impl Named {
         }
     }
 
-    fn parse(slot: Slot, name: &ObjectName, bytes: u64) -> Option<Self> {
+    pub(super) fn parse(slot: Slot, name: &ObjectName, bytes: u64) -> Option<Self> {
         let mut fields = name.segments().nth(2)?.splitn(3, '-');
         let mut number = || u64::from_str_radix(fields.next()?, 16).ok();
         let (incarnation, number) = (Epoch::new(number()?), number()?);

@@ -44,6 +44,8 @@ pub(super) struct Staged<'a> {
     bytes: Vec<u8>,
     changes: Vec<Change>,
     streams: HashMap<StreamId, Known>,
+    /// What the database has of streams that are asked for next.
+    looked_up: HashMap<StreamId, Option<Known>>,
     names: HashMap<Vec<u8>, Option<StreamId>>,
     counts: HashMap<BucketId, i64>,
     live: HashMap<ObjectId, i64>,
@@ -64,6 +66,7 @@ impl<'a> Staged<'a> {
             bytes: Vec::new(),
             changes: Vec::new(),
             streams: HashMap::new(),
+            looked_up: HashMap::new(),
             names: HashMap::new(),
             counts: HashMap::new(),
             live: HashMap::new(),
@@ -92,22 +95,41 @@ impl<'a> Staged<'a> {
 
     /// What is known of a stream, taken out: who changes it puts it back with [`Staged::know`].
     pub(super) async fn take_known(&mut self, stream_id: StreamId) -> Result<Option<Known>, IndexError> {
-        match self.streams.remove(&stream_id).or_else(|| self.writer.hot.take(stream_id)) {
-            Some(known) => Ok(Some(known)),
+        if let Some(known) = self.streams.remove(&stream_id).or_else(|| self.writer.hot.take(stream_id)) {
+            return Ok(Some(known));
+        }
+        match self.looked_up.remove(&stream_id) {
+            Some(known) => Ok(known),
             None => self.open.known(stream_id).await,
         }
     }
 
+    /// Looks up side by side what of these streams is not in memory, for they are taken next; with each, whether its creation is at hand.
+    pub(super) async fn look_up(&mut self, streams: &[(StreamId, bool)]) -> Result<(), IndexError> {
+        let mut wanted = Vec::new();
+        for (stream_id, is_creation) in streams {
+            let is_new = *is_creation && *stream_id > self.newest().await?;
+            let is_here = self.streams.contains_key(stream_id) || self.writer.hot.has(*stream_id);
+            wanted.extend((!is_new && !is_here).then_some(*stream_id));
+        }
+        self.looked_up = self.open.known_of(wanted).await?;
+        Ok(())
+    }
+
     /// As [`Staged::take_known`], of a stream whose creation is at hand: most such streams are new, which is told without a look-up.
     pub(super) async fn take_created(&mut self, stream_id: StreamId) -> Result<Option<Known>, IndexError> {
-        let newest = match self.writer.newest {
-            Some(newest) => newest,
-            None => *self.writer.newest.insert(self.open.newest().await?),
-        };
-        if stream_id > newest && !self.streams.contains_key(&stream_id) {
+        if stream_id > self.newest().await? && !self.streams.contains_key(&stream_id) {
             return Ok(None);
         }
         self.take_known(stream_id).await
+    }
+
+    /// The highest id that has a row, or a higher one.
+    async fn newest(&mut self) -> Result<StreamId, IndexError> {
+        match self.writer.newest {
+            Some(newest) => Ok(newest),
+            None => Ok(*self.writer.newest.insert(self.open.newest().await?)),
+        }
     }
 
     pub(super) fn know(&mut self, stream_id: StreamId, known: Known) {

@@ -1,6 +1,6 @@
 //! Which objects do extents point to, and how much of each is live?
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use slatedb::config::DurabilityLevel;
@@ -70,6 +70,24 @@ impl Index {
             bundles.push(InUse::of(object, open.row(ObjectRow::decode(&value))?));
         }
         Ok(bundles)
+    }
+
+    /// Whether extents of a slot point to any of these objects.
+    ///
+    /// # Errors
+    /// [`IndexError`] when the slot's database fails.
+    pub async fn points_to(&self, slot: Slot, objects: &BTreeSet<ObjectId>) -> Result<bool, IndexError> {
+        let (Some(first), Some(last)) = (objects.first(), objects.last()) else { return Ok(false) };
+        let Some(open) = self.open_slot(slot).await? else { return Ok(false) };
+        let range = object::key(*first)..[&object::key(*last)[..], &[0]].concat();
+        let mut rows = open.scan(range, DurabilityLevel::Memory).await?;
+        while let Some((key, value)) = rows.next().await? {
+            let object = open.row(object::decode_key(&key))?;
+            if objects.contains(&object) && open.row(ObjectRow::decode(&value))?.live_bytes > 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether a slot knows of an object.

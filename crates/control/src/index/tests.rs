@@ -6,7 +6,9 @@ use wire::stream_row::FoldError;
 
 use super::{ExtentError, IndexError, IndexOptions};
 use crate::channel::PriorChannel;
-use crate::store::{Fault, LocalDirectory, MemoryStore, Rule, Store, StoreOp, When};
+use crate::store::{
+    Fault, LocalDirectory, MemoryStore, ObjectName, ObjectPrefix, PutNonce, Rule, Store, StoreOp, When,
+};
 use world::{BUCKET, Stream, World, block_on};
 
 pub(crate) mod contents;
@@ -46,20 +48,40 @@ async fn live(world: &mut World, from: u8, rounds: u8) {
     }
 }
 
+/// A row: its slot, its key and its value.
+type Row = (u8, bytes::Bytes, bytes::Bytes);
+
+/// Every row, but for what shows how many chunks were applied together: there is no count of a bucket of which all streams came and went
+/// meanwhile, and an extent that did is none that its chunk was made with.
+async fn rows(world: &World) -> Vec<Row> {
+    let rows = world.dump().await.into_iter().filter(|(_, key, value)| key[0] != b'C' || value[..] != [0; 8]);
+    let but_bytes = |(slot, key, value): Row| match key[0] {
+        b'O' => (slot, key, [&value[..8], &value[16..]].concat().into()),
+        _ => (slot, key, value),
+    };
+    rows.map(but_bytes).collect()
+}
+
 /// Six rounds with a checkpoint among them, then a crash, then replays; what a life without a crash leaves is `whole`.
-async fn crash_and_replay(store: Arc<dyn Store>, checkpoint_at: u8, whole: &[(u8, bytes::Bytes, bytes::Bytes)]) {
+async fn crash_and_replay(store: Arc<dyn Store>, checkpoint_at: u8, whole: &[Row]) {
     let mut world = World::new(store).await;
     live(&mut world, 0, checkpoint_at).await;
     world.index.checkpoint().await.unwrap();
     live(&mut world, checkpoint_at, 6 - checkpoint_at).await;
     let prior = [world.ended()];
-    let world = world.crash().await;
+    let mut world = world.crash().await;
     let replayed = world.index.replay(&prior).await.unwrap();
     // The last chunk is read in any case.
     assert_eq!(replayed.chunks, u64::from(6 - checkpoint_at).max(1) * 2 - u64::from(checkpoint_at == 6));
-    assert_eq!(world.dump().await, whole, "a checkpoint after round {checkpoint_at}");
+    assert_eq!(rows(&world).await, whole, "a checkpoint after round {checkpoint_at}");
     world.index.replay(&prior).await.unwrap();
-    assert_eq!(world.dump().await, whole, "twice is as once");
+    assert_eq!(rows(&world).await, whole, "twice is as once");
+    for bytes in [1, 200_000] {
+        let again = world.crash().await;
+        again.index.replay_by(&prior, bytes).await.unwrap();
+        assert_eq!(rows(&again).await, whole, "{bytes} bytes together");
+        world = again;
+    }
     world.wipe().await;
 }
 
@@ -68,7 +90,7 @@ fn what_a_crash_took_is_replayed_to_the_same_rows() {
     let whole = block_on(async {
         let mut world = World::new(Arc::new(MemoryStore::new())).await;
         live(&mut world, 0, 6).await;
-        world.dump().await
+        rows(&world).await
     });
     check(async |store| {
         for checkpoint_at in [0, 1, 3, 6] {
@@ -327,6 +349,81 @@ fn tasks_of_their_own_ask_and_apply_side_by_side() {
         });
         assert_eq!((tends.await.unwrap(), asks.await.unwrap()), ((0, 0, Some(0)), (1, 1)));
         index.close().await.unwrap();
+    });
+}
+
+/// Streams of one slot, so many.
+fn of_slot(slot: u8, count: usize) -> Vec<Stream> {
+    let all = (0..).map(|number| Stream::numbered(number, &format!("s{number}")));
+    all.filter(|stream| stream.slot().get() == slot).take(count).collect()
+}
+
+#[test]
+fn look_ups_of_a_chunk_wait_for_the_store_side_by_side() {
+    block_on(async {
+        let store = MemoryStore::new();
+        let mut world = World::new(Arc::new(store.clone())).await;
+        let mut streams = of_slot(3, 1_120);
+        world.commit(streams.iter_mut().map(Stream::create).collect()).await.unwrap();
+        world.index.checkpoint().await.unwrap();
+        let mut world = world.crash().await;
+        // Their rows lie in blocks of their own.
+        let entries: Vec<_> = streams.iter_mut().step_by(140).map(|stream| stream.append(1, 10)).collect();
+        world.position = 1;
+        let chunk = world.build(&entries, 0);
+        let index = Arc::new(world.index);
+        index.open_slots().await.unwrap();
+        store.hold();
+        let applying = tokio::spawn({
+            let index = Arc::clone(&index);
+            async move { index.apply(std::slice::from_ref(&chunk.0)).await }
+        });
+        // What finds the blocks is read first, once for all of them.
+        while store.waiting() < 4 {
+            if store.waiting() == 1 {
+                store.step();
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        store.release();
+        applying.await.unwrap().unwrap();
+        let rows: Vec<_> = streams.iter().map(|stream| (stream.slot(), stream.id())).collect();
+        let rows = index.rows_by_id(&rows).await.unwrap();
+        assert_eq!(
+            rows.iter().map(|row| row.stream_id).collect::<Vec<_>>(),
+            streams.iter().map(Stream::id).collect::<Vec<_>>()
+        );
+        assert_eq!(rows.iter().filter(|row| row.tail.seq_num.get() == 1).count(), entries.len());
+    });
+}
+
+#[test]
+fn a_slot_that_can_not_be_tended_holds_up_no_other() {
+    block_on(async {
+        let store = MemoryStore::new();
+        let mut world = World::new(Arc::new(store.clone())).await;
+        let (mut full, mut broken) = (of_slot(9, 1).remove(0), of_slot(2, 1).remove(0));
+        world.commit(vec![full.create(), broken.create()]).await.unwrap();
+        for _ in 0..6 {
+            world.index.checkpoint().await.unwrap();
+            world.commit(vec![full.append(1, 10)]).await.unwrap();
+        }
+        world.index.checkpoint().await.unwrap();
+        let world = world.crash().await;
+        for stream in [&full, &broken] {
+            assert!(world.row(stream).await.is_some());
+        }
+        let prefix = "m/02/manifest/";
+        let manifests = store.list(&ObjectPrefix::parse(prefix).unwrap(), None, 100).await.unwrap().objects;
+        let last = manifests.last().unwrap().name.as_str()[prefix.len()..].trim_end_matches(".manifest");
+        let next = format!("{prefix}{:020}.manifest", last.parse::<u64>().unwrap() + 1);
+        let damaged = bytes::Bytes::from_static(b"no manifest");
+        store.put_if_absent(&ObjectName::parse(&next).unwrap(), damaged, PutNonce::fresh()).await.unwrap();
+        assert!(world.index.upkeep().await.is_err());
+        let open = world.index.open_slot(full.slot()).await.unwrap().unwrap();
+        let tables = open.db.manifest().l0().len();
+        assert!(tables < 4, "{tables} of 7 tables are left");
+        assert_eq!(world.row(&full).await.unwrap().tail.seq_num, SeqNum::new(6));
     });
 }
 

@@ -1,8 +1,12 @@
 //! When do chunks become bundles?
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use super::copy::Copying;
 use super::{SettleError, Settler};
-use crate::core::settle_pack::{Fill, due};
+use crate::core::settle_pack::{Backlog, Fill, due};
 use crate::index::{InUse, ObjectId};
 
 /// What a step has copied.
@@ -14,11 +18,13 @@ pub struct Bundled {
     pub bundles: usize,
     /// Extents that were copied.
     pub extents: usize,
+    /// How long that took, not counting the wait for another step.
+    pub took: Duration,
 }
 
 impl Bundled {
-    pub(super) fn of(chunks: usize, Copying { bundles, extents }: Copying) -> Self {
-        Self { chunks, bundles, extents }
+    pub(super) fn of(chunks: usize, Copying { bundles, extents }: Copying, began: Instant) -> Self {
+        Self { chunks, bundles, extents, took: began.elapsed() }
     }
 }
 
@@ -29,9 +35,12 @@ impl Settler {
     /// [`SettleError`]; what was not moved lies where it was.
     pub async fn bundle_step(&self, now_ms: i64) -> Result<Bundled, SettleError> {
         let _copying = self.copying.lock().await;
+        let began = Instant::now();
         let mut chunks = self.index.chunks_in_use().await?;
         self.count_backlog(&chunks);
         chunks.retain(|chunk| !self.is_left_alone(chunk.object));
+        let oldest_ms = chunks.first().map_or(0, |chunk| chunk.created_ms);
+        *self.backlog() = Backlog { chunks: chunks.len(), oldest_ms };
         let fills: Vec<Fill> = chunks.iter().map(fill).collect();
         let count = due(&fills, self.bundle_rules(), now_ms);
         let objects: Vec<ObjectId> = chunks[..count].iter().map(|chunk| chunk.object).collect();
@@ -40,7 +49,7 @@ impl Settler {
         }
         let sources = self.sources(objects, self.options.bundle_bytes.saturating_mul(2)).await?;
         let chunks = sources.len();
-        Ok(Bundled::of(chunks, self.copy(sources, now_ms).await?))
+        Ok(Bundled::of(chunks, self.copy(sources, now_ms).await?, began))
     }
 
     fn count_backlog(&self, chunks: &[InUse]) {

@@ -92,6 +92,19 @@ fn decode(bytes: &[u8]) -> Result<Noted, ClockFault> {
     }
 }
 
+/// What must hold of a note, see [`crate::fuzzing`].
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn check(bytes: &[u8]) {
+    let Ok(noted) = decode(bytes) else { return };
+    assert_eq!(decode(&encode(&noted)), Ok(noted));
+}
+
+/// A note to begin with.
+#[cfg(test)]
+pub(crate) fn sample() -> Bytes {
+    encode(&Noted { boot_id: [7; 16], boot_ms: 12_345, wall_ms: -6, is_stopped: true })
+}
+
 impl Settler {
     /// Takes a look at the clocks; whether the wall clock is believed.
     pub(super) async fn watch_clock(&self, look: ClockLook) -> Result<bool, SettleError> {

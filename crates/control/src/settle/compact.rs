@@ -1,5 +1,6 @@
 //! When are bundles rewritten?
 
+use tokio::time::Instant;
 use wire::slot::Slot;
 
 use super::bundle::fill;
@@ -25,6 +26,7 @@ impl Settler {
     /// [`SettleError`]; what was not moved lies where it was.
     pub async fn compact_step(&self, now_ms: i64) -> Result<Bundled, SettleError> {
         let _copying = self.copying.lock().await;
+        let began = Instant::now();
         let mut survey = self.survey.lock().await;
         // As many looks as there are slots at most: then all was looked at, or something found.
         for _ in Slot::all() {
@@ -41,7 +43,7 @@ impl Settler {
                 let bundles = sources.len();
                 let copied = self.copy(sources, now_ms).await?;
                 self.counted().bundles_rewritten += bundles as u64;
-                return Ok(Bundled::of(bundles, copied));
+                return Ok(Bundled::of(bundles, copied, began));
             }
             *survey = if is_last { Survey { slot: following(slot), after: None } } else { Survey { slot, after: end } };
         }

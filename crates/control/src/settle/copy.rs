@@ -3,13 +3,14 @@
 //! What the index points to in the sources is copied, by slot and stream, neighbours into one extent; with it go the verbs that lie in
 //! the sources, so that bundles can be understood without the index. A bundle is in the store before the index hears of it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use failpoints::{Point, hit};
+use tokio::time::Instant;
 use wire::batch::VerifiedBatch;
 use wire::chunk::{Built, ExtentRow, ObjectBuilder, ObjectHeader, ObjectKind, entries};
 use wire::crc::crc32c;
@@ -56,9 +57,27 @@ pub(super) struct Copying {
     pub(super) extents: usize,
 }
 
+/// A step that copies.
+#[derive(Debug)]
+struct Run {
+    sources: Arc<Vec<Source>>,
+    now_ms: i64,
+    until: Instant,
+    done: Copying,
+}
+
+impl Run {
+    /// Whether it is time to leave the rest to the next step, which finds it where it is.
+    fn is_over(&self) -> bool {
+        self.done.bundles > 0 && Instant::now() >= self.until
+    }
+}
+
 impl Settler {
-    /// Copies what the index points to in the sources into bundles, and moves it there.
+    /// Copies what the index points to in the sources into bundles, and moves it there; when that takes long, a part of it.
     pub(super) async fn copy(&self, sources: Vec<Source>, now_ms: i64) -> Result<Copying, SettleError> {
+        let until = Instant::now() + self.options.copy_time;
+        let objects: BTreeSet<ObjectId> = sources.iter().map(|source| source.object).collect();
         let sources = Arc::new(sources);
         let mut by_slot: BTreeMap<Slot, BTreeMap<StreamId, Vec<(usize, ExtentRow)>>> = BTreeMap::new();
         for (at, source) in sources.iter().enumerate() {
@@ -66,8 +85,16 @@ impl Settler {
                 by_slot.entry(row.slot).or_default().entry(row.stream_id).or_default().push((at, *row));
             }
         }
-        let (mut done, mut wanted) = (Copying::default(), vec![false; sources.len()]);
+        let mut run = Run { sources: Arc::clone(&sources), now_ms, until, done: Copying::default() };
+        let mut wanted = vec![false; sources.len()];
         for (slot, streams) in by_slot {
+            // What an earlier step has moved is not looked up again.
+            if !self.index.points_to(slot, &objects).await? {
+                continue;
+            }
+            if run.is_over() {
+                return Ok(run.done);
+            }
             let copied = self.slot_pieces(slot, streams, &sources).await?;
             for piece in copied.iter().flat_map(|copied| &copied.pieces) {
                 wanted[piece.source] |= piece.located.is_some();
@@ -76,13 +103,15 @@ impl Settler {
             if !copied.iter().flat_map(|copied| &copied.pieces).any(|piece| piece.located.is_some()) {
                 continue;
             }
-            self.copy_slot(slot, copied, (&sources, now_ms), &mut done).await?;
+            if !self.copy_slot(slot, copied, &mut run).await? {
+                return Ok(run.done);
+            }
         }
         for (source, _) in sources.iter().zip(wanted).filter(|(_, is_wanted)| !is_wanted) {
             // Trimmed a moment ago, or its row is wrong: then it is not to be read again and again.
             self.skip(source.object);
         }
-        Ok(done)
+        Ok(run.done)
     }
 
     /// What there is to copy of a slot's streams; nothing of one that is deleted.
@@ -111,26 +140,24 @@ impl Settler {
         Ok(copied)
     }
 
-    async fn copy_slot(
-        &self,
-        slot: Slot,
-        streams: Vec<Copied>,
-        (sources, now_ms): (&Arc<Vec<Source>>, i64),
-        done: &mut Copying,
-    ) -> Result<(), SettleError> {
+    /// Copies what there is of a slot; false when a part of it is left.
+    async fn copy_slot(&self, slot: Slot, streams: Vec<Copied>, run: &mut Run) -> Result<bool, SettleError> {
         let bytes = |copied: &Copied| copied.pieces.iter().map(|piece| piece.bytes).collect();
         let sizes: Vec<Vec<u32>> = streams.iter().map(bytes).collect();
         for packed in pack(&sizes, self.options.pack_rules()) {
+            if run.is_over() {
+                return Ok(false);
+            }
             let of = |(stream, pieces): (usize, Range<usize>)| {
                 let Copied { stream_id, pieces: all } = &streams[stream];
                 Copied { stream_id: *stream_id, pieces: all[pieces].to_vec() }
             };
             let bundle = Bundle {
-                header: self.bundle_header(slot, now_ms),
+                header: self.bundle_header(slot, run.now_ms),
                 id: uuid::Uuid::now_v7().as_u128(),
                 streams: packed.into_iter().map(of).collect(),
             };
-            let sources = Arc::clone(sources);
+            let sources = Arc::clone(&run.sources);
             let built = tokio::task::spawn_blocking(move || bundle.build(&sources)).await;
             let Ready { bytes, moves, failed } = built.unwrap_or_else(|error| resume_unwind(error.into_panic()));
             for (object, error) in failed {
@@ -144,15 +171,15 @@ impl Settler {
             hit(Point::BundlePutDone);
             let moved = self.index.move_extents(&moves).await?;
             hit(Point::BundleMoved);
-            done.bundles += 1;
-            done.extents += moves.moves.iter().map(|one| one.from.len()).sum::<usize>();
+            run.done.bundles += 1;
+            run.done.extents += moves.moves.iter().map(|one| one.from.len()).sum::<usize>();
             let mut counts = self.counted();
             counts.bundles += 1;
             counts.bundle_bytes += bytes.len() as u64;
             counts.extents_moved += moves.moves.iter().map(|one| one.from.len() as u64).sum::<u64>();
             counts.streams_stale += moved.stale as u64;
         }
-        Ok(())
+        Ok(true)
     }
 
     fn bundle_header(&self, slot: Slot, created_ms: i64) -> ObjectHeader {

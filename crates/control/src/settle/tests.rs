@@ -209,6 +209,62 @@ fn a_large_stream_has_bundles_of_its_own_of_a_bounded_size() {
     });
 }
 
+/// Steps of bundling until nothing is left to copy: how many bundles each made.
+async fn steps(world: &World) -> Vec<usize> {
+    let mut steps = Vec::new();
+    while let done = world.settler.bundle_step(unix_ms() + LATER_MS).await.unwrap()
+        && done.extents > 0
+    {
+        steps.push(done.bundles);
+    }
+    steps
+}
+
+#[test]
+fn a_step_that_takes_long_leaves_the_rest_to_the_next() {
+    block_on(async {
+        let sizes = SettleOptions { own_bytes: 20_000, object_bytes: 50_000, ..settle_options() };
+        for copy_time in [Duration::ZERO, Duration::from_secs(3_600)] {
+            let options = SettleOptions { copy_time, ..sizes.clone() };
+            let mut world = World::with(Arc::new(MemoryStore::new()), options).await;
+            world.create(10).await;
+            for _ in 0..30 {
+                let entries = vec![world.append(0, 3, 1000), world.append(1, 1, 100), world.append(5, 1, 100)];
+                world.commit(entries).await;
+            }
+            // Two of the large stream, one of what shares its slot, one of the other slot.
+            let expected = if copy_time.is_zero() { vec![1; 4] } else { vec![4] };
+            assert_eq!(steps(&world).await, expected);
+            assert!(world.index.chunks_in_use().await.unwrap().is_empty());
+            assert_eq!((world.settler.counts().bundles, world.settler.counts().streams_stale), (4, 0));
+            world.check_cold().await;
+            world.settle().await;
+            let world = world.crash().await;
+            world.check().await;
+        }
+    });
+}
+
+#[test]
+fn copying_rests_while_chunks_are_applied_unless_much_waits_or_for_long() {
+    block_on(async {
+        let hour = Duration::from_secs(3_600);
+        let options = SettleOptions { bundle_chunks: 2, bundle_age: hour, ..settle_options() };
+        let mut world = World::with(Arc::new(MemoryStore::new()), options).await;
+        world.create(1).await;
+        world.write(7, 10).await;
+        let now_ms = unix_ms();
+        assert_eq!(world.settler.bundle_step(now_ms).await.unwrap().chunks, 2);
+        assert!(world.settler.may_rest(now_ms));
+        assert!(!world.settler.may_rest(now_ms + 2 * LATER_MS), "the oldest is twice as old as a chunk should become");
+        world.write(3, 10).await;
+        assert_eq!(world.settler.bundle_step(now_ms).await.unwrap().chunks, 2);
+        assert!(!world.settler.may_rest(now_ms), "four times as many wait as are bundled at once");
+        world.bundle().await;
+        assert!(world.settler.may_rest(now_ms + 9 * LATER_MS), "nothing waits");
+    });
+}
+
 /// What a star does until it dies.
 async fn act(world: &mut World, number: usize) {
     match number {

@@ -8,7 +8,7 @@
 mod draft;
 mod object;
 mod open;
-mod path;
+pub(in crate::store) mod path;
 mod walk;
 
 use std::path::Path;

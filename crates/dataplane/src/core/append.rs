@@ -14,6 +14,7 @@ use wire::message::AppendOnce;
 use wire::names::FencingToken;
 use wire::reason::Reason;
 use wire::refusal::Refusal;
+use wire::star_detail::Operation;
 use wire::terms::Terms;
 
 use super::commit::{Answering, Applying, Tail, To};
@@ -24,6 +25,7 @@ use super::ring::Ring;
 use super::row::{CommittedBatch, Row};
 use super::session::Phase;
 use super::shard::Shard;
+use super::timings::Asked;
 use super::world::{ConnId, Flow, World};
 use crate::planted::{Planted, is_planted};
 
@@ -85,7 +87,8 @@ impl Shard {
             }
             return Flow::Done;
         };
-        let to = To::Session { session, no: head.no };
+        let asked = Asked::new(Operation::Append, world.received_at());
+        let to = To::Session { session, no: head.no, asked };
         let verdict = if let Phase::Ended(refusal) = &state.phase {
             Err(refusal.clone())
         } else if let Some(refusal) = state.broken_chain(&terms) {
@@ -213,7 +216,7 @@ impl Shard {
         if let Some(wait) = live.held_for_move(now) {
             return Judgement::Hold(wait);
         }
-        if let To::Call { .. } = incoming.to
+        if let To::Call(_) = incoming.to
             && let Err(refusal) = judge_token(live, incoming.presented, |session| sessions.get(*session).is_some())
         {
             return Judgement::Refuse(refusal, Tail::Without);
@@ -258,7 +261,7 @@ impl Shard {
                 let answering = Answering::Refuse(refusal, Tail::Without);
                 match incoming.to {
                     // It says nothing of what is under way, which may be so for as long as the store is away.
-                    To::Call { .. } => self.answer_at((lane, Lsn::ZERO), at, (incoming.to, answering), world),
+                    To::Call(_) => self.answer_at((lane, Lsn::ZERO), at, (incoming.to, answering), world),
                     To::Session { .. } => self.answer_after(at, incoming.to, answering, world),
                 }
                 Some(Flow::Done)
@@ -313,6 +316,7 @@ impl Shard {
         if let Some(effect) = effect {
             live.take_effect(effect);
         }
+        row.has_uncapped |= !stamping.capped;
         if is_remembered(incoming.numbered) {
             let answer = Answer {
                 no: incoming.numbered.no,

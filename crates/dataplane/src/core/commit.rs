@@ -22,8 +22,20 @@ use super::row::{CommittedBatch, Row};
 use super::session::{self, Phase};
 use super::shard::Shard;
 use super::streams::apply_effect;
+use super::timings::{Asked, Committed};
 use super::world::{ConnId, World};
 use crate::planted::{Planted, is_planted};
+
+/// A request that is answered once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Call {
+    /// From this connection.
+    pub(crate) conn: ConnId,
+    /// Under this number.
+    pub(crate) correlation: u64,
+    /// What it is counted as; nothing for what the star says by itself.
+    pub(crate) asked: Option<Asked>,
+}
 
 /// Who is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,14 +46,20 @@ pub(crate) enum To {
         session: u32,
         /// The producer's number for the batch.
         no: BatchNo,
+        /// When it was received.
+        asked: Asked,
     },
     /// A request.
-    Call {
-        /// From this connection.
-        conn: ConnId,
-        /// Under this number.
-        correlation: u64,
-    },
+    Call(Call),
+}
+
+impl To {
+    fn asked(&self) -> Option<Asked> {
+        match self {
+            Self::Session { asked, .. } => Some(*asked),
+            Self::Call(call) => call.asked,
+        }
+    }
 }
 
 /// An answer that is given once what it stands on is durable.
@@ -125,6 +143,7 @@ impl Shard {
 
     /// A lane, the Standard one or the Express one, is durable up to `lsn`.
     pub(super) fn commit<const STANDARD: bool>(&mut self, lsn: Lsn, world: &mut impl World) {
+        let commit = Committed::new(self.now.mono, world.commit_times());
         loop {
             let queue = if STANDARD { &mut self.standard.pending } else { &mut self.pending };
             if queue.front().is_none_or(|pending| pending.lsn > lsn) {
@@ -134,7 +153,7 @@ impl Shard {
                 let due = queue.iter().take_while(|pending| pending.lsn <= lsn).count();
                 queue.swap(0, due - 1);
             }
-            let Some(Pending { row, applying, answer, .. }) = queue.pop_front() else { break };
+            let Some(Pending { lsn: entered, row, applying, answer }) = queue.pop_front() else { break };
             if matches!(applying, Some(Applying::Reconfigure(_))) {
                 world.reach(Point::MoveReopen);
             }
@@ -143,13 +162,25 @@ impl Shard {
                 None => self.waited(row),
             }
             if let Some((to, answering)) = answer {
-                self.answer(row, to, answering, world);
+                self.note_committed::<STANDARD>(to.asked(), entered, &commit);
+                self.give(row, to, answering, world);
             }
             self.retire(row);
         }
+        self.timings.end_commit(&commit);
         self.close_acks(world);
         self.pump_woken(world);
         self.release_held(world);
+    }
+
+    /// Counts an answer that waited for this entry of a lane.
+    #[inline]
+    fn note_committed<const STANDARD: bool>(&mut self, asked: Option<Asked>, entered: Lsn, commit: &Committed) {
+        match asked {
+            Some(asked) if STANDARD => self.timings.put(asked, self.standard.given_at(entered), self.now.mono),
+            Some(asked) => self.timings.committed(asked, commit),
+            None => {}
+        }
     }
 
     /// An answer that a row waited for is due.
@@ -185,6 +216,7 @@ impl Shard {
                 }
                 self.woken.extend(live.subscriptions.drain(..));
                 let is_first = row.apply_batch(&batch);
+                self.heaviest.note(at, row.stream_id, batch.content_bytes);
                 if let Some(effect) = effect {
                     apply_effect(row, &effect);
                 }
@@ -211,6 +243,18 @@ impl Shard {
 
     /// Answers now.
     pub(crate) fn answer(&mut self, row: u32, to: To, answering: Answering, world: &mut impl World) {
+        self.note_answered(to.asked());
+        self.give(row, to, answering, world);
+    }
+
+    /// Counts an answer that waits for no commit.
+    pub(super) fn note_answered(&mut self, asked: Option<Asked>) {
+        if let Some(asked) = asked {
+            self.timings.waited(asked, self.now.mono);
+        }
+    }
+
+    fn give(&mut self, row: u32, to: To, answering: Answering, world: &mut impl World) {
         match answering {
             Answering::Ack(ack, class) => self.answer_ack(row, to, (&ack, class), world),
             Answering::Refuse(mut refusal, tail) => {
@@ -221,8 +265,8 @@ impl Shard {
             }
             Answering::SessionEnded(session, epoch) => self.answer_ended(session, epoch, world),
             other => {
-                let To::Call { conn, correlation } = to else { unreachable!("only calls are answered so") };
-                self.answer_call(row, (conn, correlation), other, world);
+                let To::Call(call) = to else { unreachable!("only calls are answered so") };
+                self.answer_call(row, call, other, world);
             }
         }
     }
@@ -244,7 +288,7 @@ impl Shard {
                     self.finish_close(session, world);
                 }
             }
-            To::Call { conn, correlation } => {
+            To::Call(Call { conn, correlation, .. }) => {
                 let appended = Appended { start: ack.start, end: ack.end(), tail, class };
                 if let Some(out) = world.out(conn) {
                     out.message(&appended, correlation);
@@ -255,7 +299,7 @@ impl Shard {
 
     fn answer_refusal(&mut self, to: To, refusal: Refusal, world: &mut impl World) {
         match to {
-            To::Session { session, no } => {
+            To::Session { session, no, .. } => {
                 let Some(state) = self.sessions.get_mut(session) else { return };
                 state.in_flight -= 1;
                 let closes = state.in_flight == 0 && (state.closing.is_some() || state.is_gone);
@@ -267,7 +311,7 @@ impl Shard {
                     self.finish_close(session, world);
                 }
             }
-            To::Call { conn, correlation } => {
+            To::Call(Call { conn, correlation, .. }) => {
                 if let Some(out) = world.out(conn) {
                     out.refuse(correlation, refusal);
                 }
@@ -290,8 +334,8 @@ impl Shard {
         }
     }
 
-    fn answer_call(&self, row: u32, call: (ConnId, u64), answering: Answering, world: &mut impl World) {
-        let (conn, correlation) = call;
+    fn answer_call(&self, row: u32, call: Call, answering: Answering, world: &mut impl World) {
+        let Call { conn, correlation, .. } = call;
         let row_state = self.streams.row(row);
         let Some(out) = world.out(conn) else { return };
         match (answering, row_state) {

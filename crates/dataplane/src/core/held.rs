@@ -38,7 +38,7 @@ impl Shard {
             return Flow::Done;
         }
         self.held_bytes += bytes.len();
-        let is_call = matches!(incoming.to, To::Call { .. });
+        let is_call = matches!(incoming.to, To::Call(_));
         let held = Held {
             to: incoming.to,
             numbered: incoming.numbered,
@@ -141,7 +141,7 @@ impl Shard {
     /// The session epoch of someone who still waits for an answer.
     fn still_wanted(&self, to: To) -> Option<u32> {
         match to {
-            To::Call { .. } => Some(0),
+            To::Call(_) => Some(0),
             To::Session { session, .. } => {
                 self.sessions.get(session).filter(|session| session.phase == Phase::Open).map(|session| session.epoch)
             }

@@ -5,6 +5,7 @@
 //! has room for all of them, so that a reader finds a record here or, from then on, in the store.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use express_log::{EntryPos, NoRoom, RoomClass};
 use wire::config::Class;
@@ -120,8 +121,16 @@ pub(crate) struct StandardLane {
     segment_bytes: usize,
     unapplied_bytes: usize,
     unapplied_bytes_max: usize,
-    /// Parcels that the index doesn't have yet: the last entry and the bytes of each.
-    handed: VecDeque<(Lsn, usize)>,
+    /// Parcels that the index doesn't have yet.
+    handed: VecDeque<Handed>,
+}
+
+/// A parcel that control has.
+#[derive(Debug)]
+struct Handed {
+    upto: Lsn,
+    bytes: usize,
+    at: Duration,
 }
 
 impl StandardLane {
@@ -203,22 +212,26 @@ impl StandardLane {
 
     fn on_applied(&mut self, lsn: Lsn) {
         self.applied = self.applied.max(lsn);
-        while let Some((upto, bytes)) = self.handed.front()
-            && *upto <= lsn
-        {
-            self.unapplied_bytes -= bytes;
+        while let Some(handed) = self.handed.front().filter(|handed| handed.upto <= lsn) {
+            self.unapplied_bytes -= handed.bytes;
             self.handed.pop_front();
         }
     }
 
-    fn hand_over(&mut self, shard: ShardId, world: &mut impl World) {
+    /// When control was given an entry that the index doesn't have yet.
+    pub(super) fn given_at(&self, lsn: Lsn) -> Option<Duration> {
+        let at = self.handed.partition_point(|handed| handed.upto < lsn);
+        self.handed.get(at).map(|handed| handed.at)
+    }
+
+    fn hand_over(&mut self, shard: ShardId, at: Duration, world: &mut impl World) {
         if self.parcel.items.is_empty() {
             return;
         }
         let parcel = std::mem::take(&mut self.parcel);
         let bytes = parcel.bytes.len();
         match world.hand_over(shard, self.assigned, parcel) {
-            Ok(()) => self.handed.push_back((self.assigned, bytes)),
+            Ok(()) => self.handed.push_back(Handed { upto: self.assigned, bytes, at }),
             Err(kept) => self.parcel = kept,
         }
     }
@@ -246,7 +259,7 @@ impl Shard {
 
     /// Gives control what entered the Standard lane, and asks again what its queue had no room for; at the end of each turn.
     pub(crate) fn hand_over(&mut self, world: &mut impl World) {
-        self.standard.hand_over(self.config.shard, world);
+        self.standard.hand_over(self.config.shard, self.now.mono, world);
         if !self.unasked.is_empty() {
             self.ask_again(world);
         }

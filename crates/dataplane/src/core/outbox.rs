@@ -32,6 +32,12 @@ impl OutBuffer {
         message.frame(correlation, &mut self.bytes);
     }
 
+    /// Adds a message with a payload.
+    pub(crate) fn message_with(&mut self, message: &impl Message, correlation: u64, payload: &[u8]) {
+        self.close_acks();
+        message.frame_with(correlation, payload, &mut self.bytes);
+    }
+
     /// Adds a refusal.
     pub(crate) fn refuse(&mut self, correlation: u64, refusal: Refusal) {
         self.close_acks();

@@ -2,6 +2,8 @@
 //!
 //! A reader walks a stream's records in order, a piece at a time: from the store, from a head log, from memory.
 
+use std::time::Duration;
+
 use slab::Slab;
 use wire::frame::Kind;
 use wire::hot::RecordsHead;
@@ -11,14 +13,14 @@ use wire::message::{Read, Start, Trim, TrimTo};
 use wire::reason::Reason;
 use wire::refusal::Refusal;
 
-use super::commit::{Answering, Tail, To};
+use super::commit::{Answering, Call, Tail, To};
 use super::pieces::Wait;
 use super::row::{Found, Row};
 use super::shard::Shard;
 use super::span::{Cursor, Damaged, Span, gather};
 use super::subscribe::Subscription;
 use super::verbs::deleted_meanwhile;
-use super::world::{ConnId, Flow, World};
+use super::world::{Flow, World};
 
 /// What is under way for readers.
 #[derive(Debug, Default)]
@@ -36,9 +38,9 @@ pub(crate) struct Job {
     /// The stream it reads: the row may have gone to another.
     pub(super) stream_id: StreamId,
     /// Who is answered.
-    pub(super) conn: ConnId,
-    /// Under which number.
-    pub(super) correlation: u64,
+    pub(super) call: Call,
+    /// When it was taken up.
+    pub(super) begun: Duration,
     /// Tells this job from an earlier one at the same place.
     pub(super) generation: u32,
     /// What it waits for.
@@ -155,8 +157,8 @@ impl Job {
     }
 
     /// A reader that has not begun.
-    pub(super) fn new((row, stream_id): (u32, StreamId), (conn, correlation): (ConnId, u64), work: Work) -> Self {
-        Self { row, stream_id, conn, correlation, generation: 0, waits: None, work }
+    pub(super) fn new((row, stream_id): (u32, StreamId), call: Call, begun: Duration, work: Work) -> Self {
+        Self { row, stream_id, call, begun, generation: 0, waits: None, work }
     }
 }
 
@@ -224,17 +226,12 @@ impl Page {
 
 impl Shard {
     /// A page of records.
-    pub(super) fn read(
-        &mut self,
-        (conn, correlation): (ConnId, u64),
-        read: &Read,
-        world: &mut impl World,
-    ) -> Result<Flow, Refusal> {
+    pub(super) fn read(&mut self, call: Call, read: &Read, world: &mut impl World) -> Result<Flow, Refusal> {
         let Some(row) = self.find_or_create(&read.address, |bucket| bucket.create_stream_on_read, world)? else {
             return Ok(Flow::Blocked);
         };
         let started = self.start(row, read.start, read.clamp);
-        let to = To::Call { conn, correlation };
+        let to = To::Call(call);
         let (work, stream_id) = match (started, self.streams.row(row)) {
             (Err(refusal), _) => {
                 self.answer_after(row, to, Answering::Refuse(refusal, Tail::Without), world);
@@ -243,14 +240,13 @@ impl Shard {
             (_, None) => return Err(deleted_meanwhile()),
             (Ok(found), Some(state)) => (Work::reading(read, found), state.stream_id),
         };
-        let job = Job::new((row, stream_id), (conn, correlation), work);
-        self.begin(job, world);
+        self.begin(Job::new((row, stream_id), call, self.now.mono, work), world);
         Ok(Flow::Done)
     }
 
     /// Starts a page or a search.
     pub(super) fn begin(&mut self, job: Job, world: &mut impl World) {
-        let conn = job.conn;
+        let conn = job.call.conn;
         world.page_begins(conn);
         let opening = match &job.work {
             Work::Find { then: Then::Subscribe(subscription), .. } => Some(subscription.handle()),
@@ -282,14 +278,9 @@ impl Shard {
     }
 
     /// Move the trim point.
-    pub(super) fn trim(
-        &mut self,
-        (conn, correlation): (ConnId, u64),
-        trim: &Trim,
-        world: &mut impl World,
-    ) -> Result<Flow, Refusal> {
+    pub(super) fn trim(&mut self, call: Call, trim: &Trim, world: &mut impl World) -> Result<Flow, Refusal> {
         let Some(row) = self.find(&trim.address, world)? else { return Ok(Flow::Blocked) };
-        let to = To::Call { conn, correlation };
+        let to = To::Call(call);
         let Some(state) = self.streams.row(row) else { return Err(deleted_meanwhile()) };
         let ms = match trim.to {
             TrimTo::SeqNum(seq_num) => return self.trim_to(to, row, seq_num, world),
@@ -300,8 +291,7 @@ impl Shard {
             Found::Within(within) => {
                 let stream_id = state.stream_id;
                 let work = Work::Find { ms, within, then: Then::Trim };
-                let job = Job::new((row, stream_id), (conn, correlation), work);
-                self.begin(job, world);
+                self.begin(Job::new((row, stream_id), call, self.now.mono, work), world);
                 Ok(Flow::Done)
             }
         }
@@ -311,11 +301,11 @@ impl Shard {
     pub(super) fn found(&mut self, job: u32, seq_num: SeqNum, world: &mut impl World) {
         let Some(state) = self.readers.remove(job) else { return };
         let Work::Find { then, .. } = state.work else { unreachable!("only a search finds") };
-        let Job { row, stream_id, conn, correlation, .. } = state;
-        world.page_ends(conn);
+        let Job { row, stream_id, call, begun, .. } = state;
+        world.page_ends(call.conn);
         match then {
             Then::Trim => {
-                let to = To::Call { conn, correlation };
+                let to = To::Call(call);
                 let outcome = self.trim_to(to, row, seq_num, world);
                 let refusal = match outcome {
                     Ok(Flow::Done) => return,
@@ -326,11 +316,11 @@ impl Shard {
             }
             Then::Page(bounds) => {
                 let work = Work::Page(Page::from(seq_num, bounds));
-                self.begin(Job::new((row, stream_id), (conn, correlation), work), world);
+                self.begin(Job::new((row, stream_id), call, begun, work), world);
             }
             Then::Subscribe(subscription) => {
-                self.sessions.forget_subscription(conn, subscription.handle());
-                self.begin_subscription((row, stream_id), (conn, correlation), subscription.from(seq_num), world);
+                self.sessions.forget_subscription(call.conn, subscription.handle());
+                self.begin_subscription((row, stream_id), call, subscription.from(seq_num), world);
             }
         }
     }
@@ -343,17 +333,18 @@ impl Shard {
             return;
         }
         let Some(state) = self.readers.remove(job) else { return };
-        world.page_ends(state.conn);
+        world.page_ends(state.call.conn);
         if let Work::Find { then: Then::Subscribe(subscription), .. } = &state.work {
-            self.sessions.forget_subscription(state.conn, subscription.handle());
+            self.sessions.forget_subscription(state.call.conn, subscription.handle());
         }
-        let to = To::Call { conn: state.conn, correlation: state.correlation };
+        let to = To::Call(state.call);
         self.answer_after(state.row, to, Answering::Refuse(refusal, Tail::Without), world);
     }
 
     pub(super) fn finish_page(&mut self, job: u32, world: &mut impl World) {
         let Some(state) = self.readers.remove(job) else { return };
-        world.page_ends(state.conn);
+        let Job { call, begun, .. } = state;
+        world.page_ends(call.conn);
         let (Work::Page(page), Some(row)) = (state.work, self.streams.row(state.row)) else { return };
         let head = RecordsHead {
             subscription: 0,
@@ -364,15 +355,18 @@ impl Shard {
             trim_point: row.trim_point,
         };
         if row.is_committed() {
-            if let Some(out) = world.out(state.conn) {
-                out.hot(Kind::Page, state.correlation, &head.encode(), &page.payload);
+            if let Some(asked) = call.asked {
+                self.timings.read(asked, begun, self.now.mono);
+            }
+            if let Some(out) = world.out(call.conn) {
+                out.hot(Kind::Page, call.correlation, &head.encode(), &page.payload);
             }
             return;
         }
         // The stream is being made by this very read: it is seen once its creation is durable.
         let mut frame = super::outbox::OutBuffer::default();
-        frame.hot(Kind::Page, state.correlation, &head.encode(), &page.payload);
-        let to = To::Call { conn: state.conn, correlation: state.correlation };
+        frame.hot(Kind::Page, call.correlation, &head.encode(), &page.payload);
+        let to = To::Call(call);
         self.answer_after(state.row, to, Answering::Frame(frame.take()), world);
     }
 }

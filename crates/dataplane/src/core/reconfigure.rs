@@ -17,7 +17,7 @@ use wire::reason::Reason;
 use wire::refusal::Refusal;
 
 use super::append::live_of;
-use super::commit::{Answering, Applying, To};
+use super::commit::{Answering, Applying, Tail, To};
 use super::lane::Lane;
 use super::live::Moving;
 use super::shard::Shard;
@@ -49,8 +49,13 @@ impl Shard {
         let before = state.live.as_ref().map_or(&state.config, |live| &live.config);
         let after = change.config.apply(before);
         let (hands_off, moves) = (before.needs_hand_off(&after), before.class != after.class);
-        after.check()?;
-        if after == **before {
+        let is_same = after == **before;
+        if let Err(error) = after.check_over(state.has_uncapped) {
+            let refused = Answering::Refuse(error.into(), Tail::Without);
+            self.answer_after(row, to, refused, world);
+            return Ok(Flow::Done);
+        }
+        if is_same {
             self.answer_after(row, to, Answering::Info, world);
             return Ok(Flow::Done);
         }

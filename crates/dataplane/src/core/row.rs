@@ -70,6 +70,8 @@ pub(crate) struct Row {
     pub(crate) used_at_s: u32,
     /// It stands in the queue of those that nobody uses.
     pub(crate) is_resting: bool,
+    /// It ever took records whose stamps were not capped at their arrival, such as are not durable yet among them.
+    pub(crate) has_uncapped: bool,
     /// The records given up last, as far as that is known.
     pub(crate) gap: Option<Box<(SeqNum, SeqNum)>>,
     /// The installed token.
@@ -118,6 +120,7 @@ impl Row {
             entered: Entered::Nothing,
             used_at_s: 0,
             is_resting: false,
+            has_uncapped: false,
             gap: None,
             token: None,
             extents: SmallVec::new(),

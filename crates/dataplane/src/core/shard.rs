@@ -13,8 +13,10 @@ use wire::names::{Address, BucketName};
 use wire::reason::Reason;
 use wire::refusal::Refusal;
 use wire::slot::Slot;
+use wire::star_detail::StarDetail;
 
-use super::commit::{Due, NO_ROW, PendingQueue, To};
+use super::commit::{Call, Due, NO_ROW, PendingQueue, To};
+use super::heaviest::Heaviest;
 use super::idle::Idle;
 use super::lane::{Entered, StandardLane};
 use super::names::Names;
@@ -26,6 +28,7 @@ use super::ring::Ring;
 use super::session::{self, Sessions};
 use super::settled::Settled;
 use super::streams::Streams;
+use super::timings::{self, Asked, Timings};
 use super::world::{ConnId, Flow, Now, World};
 
 /// How long the state of a stream that owes throughput outlives its last use.
@@ -105,6 +108,8 @@ pub(crate) struct Shard {
     bucket_names: HashMap<BucketId, BucketName>,
     frozen: Vec<BucketId>,
     pub(super) counts: Counts,
+    pub(super) timings: Timings,
+    pub(super) heaviest: Heaviest,
 }
 
 /// What a shard counts.
@@ -173,6 +178,8 @@ impl Shard {
             bucket_names: HashMap::new(),
             frozen: Vec::new(),
             counts: Counts::default(),
+            timings: Timings::new(),
+            heaviest: Heaviest::new(),
         };
         shard.rest_all();
         shard
@@ -300,7 +307,9 @@ impl Shard {
         }
         self.now = world.now();
         self.named = Entered::Nothing;
-        let to = To::Call { conn, correlation };
+        let asked = timings::operation(&request).map(|operation| Asked::new(operation, world.received_at()));
+        let call = Call { conn, correlation, asked };
+        let to = To::Call(call);
         let result = match request {
             Request::StreamCreate(create) => self.create(to, &create, world),
             Request::StreamGet(get) => self.get(to, &get.address, world),
@@ -309,12 +318,12 @@ impl Shard {
             Request::Open(open) => self.open(conn, to, open, world),
             Request::Close(close) => self.close(conn, to, close.session, world),
             Request::AppendOnce(once) => self.append_once(to, once, payload, world),
-            Request::Read(read) => self.read((conn, correlation), &read, world),
-            Request::Subscribe(subscribe) => self.subscribe((conn, correlation), &subscribe, world),
+            Request::Read(read) => self.read(call, &read, world),
+            Request::Subscribe(subscribe) => self.subscribe(call, &subscribe, world),
             Request::Credit(credit) => Ok(self.credit(conn, &credit, world)),
             Request::Unsubscribe(end) => Ok(self.unsubscribe((conn, correlation), end.subscription, world)),
             Request::CheckTail(check) => self.check_tail(to, &check.address, world),
-            Request::Trim(trim) => self.trim((conn, correlation), &trim, world),
+            Request::Trim(trim) => self.trim(call, &trim, world),
             Request::Fence(fence) => self.fence(to, fence, world),
             Request::GetToken(get) => self.get_token(to, &get.address, world),
             Request::Bucket(_) | Request::StreamList(_) | Request::StarGet(_) => {
@@ -406,6 +415,12 @@ impl Shard {
         let is_owed = self.standard.pending.iter().any(|pending| pending.answer.is_some());
         let nothing_waits = self.pending.is_empty() && !is_owed;
         nothing_waits && self.held_bytes == 0 && self.readers.pages() == 0
+    }
+
+    /// What the shard tells of itself besides what it counts.
+    pub(crate) fn detail(&self) -> StarDetail {
+        let timings = self.timings.told(self.config.shard.get());
+        StarDetail { timings, heaviest: self.heavy_streams(), stood_still: Vec::new() }
     }
 
     /// What the shard counts, by name.

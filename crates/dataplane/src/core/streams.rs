@@ -166,6 +166,7 @@ impl Streams {
         row.created_at_ms = from.created_at_ms;
         (row.epoch, row.rev) = (from.epoch, from.rev);
         (row.tail, row.trim_point, row.bytes) = (from.tail, from.trim_point, from.bytes);
+        row.has_uncapped = from.has_uncapped;
         row.apply_token(&from.token);
         row.dedupe = (!from.dedupe.is_empty()).then(|| Box::new(from.dedupe.clone()));
         at
@@ -420,6 +421,7 @@ fn replay_batch(row: &mut Row, log: u16, pos: EntryPos, (head, batch): (&BatchHe
     let start = Position::new(head.first, first_ms);
     let committed = CommittedBatch { start, end: head.end(), content_bytes: batch.content_bytes(), log, pos };
     let is_first = row.apply_batch(&committed);
+    row.has_uncapped |= !head.stamping.capped;
     if is_remembered(head.numbered) && !is_planted(Planted::DedupeForgotten) {
         let answer = Answer {
             no: head.numbered.no,

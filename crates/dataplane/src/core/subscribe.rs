@@ -8,7 +8,7 @@ use wire::reason::Reason;
 use wire::refusal::Refusal;
 
 use super::append::live_of;
-use super::commit::{Answering, Tail, To};
+use super::commit::{Answering, Call, Tail, To};
 use super::read::{Job, Then, Work, trimmed};
 use super::row::{Found, Row};
 use super::shard::Shard;
@@ -93,11 +93,11 @@ impl Shard {
     /// Follow a stream.
     pub(super) fn subscribe(
         &mut self,
-        (conn, correlation): (ConnId, u64),
+        call: Call,
         subscribe: &Subscribe,
         world: &mut impl World,
     ) -> Result<Flow, Refusal> {
-        let handle = subscribe.subscription;
+        let (handle, conn) = (subscribe.subscription, call.conn);
         if self.sessions.subscription_of(conn, handle).is_some() {
             return Err(Refusal::invalid(format!("this connection has a subscription {handle} already")));
         }
@@ -120,16 +120,16 @@ impl Shard {
         let subscription = Subscription::new(handle, subscribe.credit_bytes);
         match self.start(row, subscribe.start, subscribe.clamp) {
             Err(refusal) => {
-                let to = To::Call { conn, correlation };
+                let to = To::Call(call);
                 self.answer_after(row, to, Answering::Refuse(refusal, Tail::Without), world);
             }
             Ok(Found::At(start)) => {
-                self.begin_subscription((row, stream_id), (conn, correlation), subscription.from(start), world);
+                self.begin_subscription((row, stream_id), call, subscription.from(start), world);
             }
             Ok(Found::Within(within)) => {
                 let Start::Timestamp(ms) = subscribe.start else { unreachable!("only a time is looked for") };
                 let work = Work::Find { ms, within, then: Then::Subscribe(subscription) };
-                self.begin(Job::new((row, stream_id), (conn, correlation), work), world);
+                self.begin(Job::new((row, stream_id), call, self.now.mono, work), world);
             }
         }
         Ok(Flow::Done)
@@ -139,18 +139,16 @@ impl Shard {
     pub(super) fn begin_subscription(
         &mut self,
         (row, stream_id): (u32, StreamId),
-        (conn, correlation): (ConnId, u64),
+        call: Call,
         subscription: Subscription,
         world: &mut impl World,
     ) {
         let subscribed = Subscribed { subscription: subscription.handle, stream_id, start: subscription.sent };
-        let to = To::Call { conn, correlation };
-        self.answer_after(row, to, Answering::Frame(frame(&subscribed, correlation)), world);
+        self.answer_after(row, To::Call(call), Answering::Frame(frame(&subscribed, call.correlation)), world);
         let handle = subscription.handle;
         let work = Work::Subscription(subscription);
-        let job = Job::new((row, stream_id), (conn, correlation), work);
-        let job = self.readers.insert(job);
-        self.sessions.note_subscription(conn, handle, job);
+        let job = self.readers.insert(Job::new((row, stream_id), call, self.now.mono, work));
+        self.sessions.note_subscription(call.conn, handle, job);
         self.pump(job, world);
     }
 
@@ -158,7 +156,7 @@ impl Shard {
     pub(super) fn pump(&mut self, job: u32, world: &mut impl World) {
         loop {
             let Some(state) = self.readers.jobs.get_mut(job as usize) else { return };
-            let (conn, at) = (state.conn, state.row);
+            let (conn, at) = (state.call.conn, state.row);
             let Work::Subscription(subscription) = &mut state.work else { return };
             if state.waits.is_some() {
                 return;
@@ -172,6 +170,7 @@ impl Shard {
             let is_whole = subscription.cursor.is_full || next >= tail || next < row.trim_point;
             if !subscription.payload.is_empty() && is_whole {
                 send(subscription, row, conn, world);
+                self.timings.delivered();
                 continue;
             }
             if next >= tail {
@@ -243,12 +242,10 @@ impl Shard {
 
     /// Answers the call that asked for a subscription whose start is still looked for.
     fn refuse_opening(&self, job: u32, world: &mut impl World) {
-        let Some(Job { work: Work::Find { .. }, conn, correlation, .. }) = self.readers.jobs.get(job as usize) else {
-            return;
-        };
-        world.page_ends(*conn);
-        if let Some(out) = world.out(*conn) {
-            out.refuse(*correlation, Refusal::new(Reason::NotFound, "the subscription was ended before it began"));
+        let Some(Job { work: Work::Find { .. }, call, .. }) = self.readers.jobs.get(job as usize) else { return };
+        world.page_ends(call.conn);
+        if let Some(out) = world.out(call.conn) {
+            out.refuse(call.correlation, Refusal::new(Reason::NotFound, "the subscription was ended before it began"));
         }
     }
 
@@ -256,7 +253,7 @@ impl Shard {
     pub(super) fn end_subscription(&mut self, job: u32, refusal: Refusal, world: &mut impl World) {
         let Some(state) = self.readers.jobs.get(job as usize) else { return };
         let Work::Subscription(subscription) = &state.work else { return };
-        let (conn, handle) = (state.conn, subscription.handle);
+        let (conn, handle) = (state.call.conn, subscription.handle);
         self.sessions.forget_subscription(conn, handle);
         self.drop_subscription(job);
         if let Some(out) = world.out(conn) {

@@ -10,6 +10,8 @@ mod lanes;
 mod loads;
 mod moves;
 mod reads;
+mod retention;
 mod sessions;
 mod simulation;
+mod timings;
 mod verbs;

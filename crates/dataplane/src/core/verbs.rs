@@ -11,7 +11,7 @@ use wire::reason::Reason;
 use wire::refusal::Refusal;
 
 use super::append::{append_bytes, live_of};
-use super::commit::{Answering, Applying, NO_ROW, Tail, To};
+use super::commit::{Answering, Applying, Call, NO_ROW, Tail, To};
 use super::judge::{judge_presented, writer_held};
 use super::lane::{Entered, Lane, Shut};
 use super::names::Named;
@@ -124,11 +124,12 @@ impl Shard {
     /// The committed tail, which every ack before this has moved already.
     pub(super) fn check_tail(&mut self, to: To, address: &Address, world: &mut impl World) -> Result<Flow, Refusal> {
         let Some(row) = self.find(address, world)? else { return Ok(Flow::Blocked) };
-        let (Some(state), To::Call { conn, correlation }) = (self.streams.row(row), to) else {
+        let (Some(state), To::Call(Call { conn, correlation, asked })) = (self.streams.row(row), to) else {
             return Err(deleted_meanwhile());
         };
         let tail = TailAnswer { tail: state.tail };
         if state.is_committed() {
+            self.note_answered(asked);
             if let Some(out) = world.out(conn) {
                 out.message(&tail, correlation);
             }
@@ -179,7 +180,7 @@ impl Shard {
         let held = self.streams.row_mut(row).map(|state| std::mem::take(&mut live_of(state).held));
         for held in held.into_iter().flatten() {
             self.held_bytes -= held.batch.len();
-            if let To::Call { .. } = held.to {
+            if let To::Call(_) = held.to {
                 self.answer_after(row, held.to, Answering::Refuse(deleted_meanwhile(), Tail::Without), world);
             }
         }
@@ -271,7 +272,8 @@ impl Shard {
             self.unlist(row, session);
             self.drop_held(row, session);
             let answering = Answering::SessionEnded(session, epoch);
-            self.answer_after(row, To::Call { conn, correlation: 0 }, answering, world);
+            let to = To::Call(Call { conn, correlation: 0, asked: None });
+            self.answer_after(row, to, answering, world);
         }
     }
 
@@ -316,7 +318,7 @@ impl Shard {
 
     /// Close a session, once all that it sent is answered.
     pub(super) fn close(&mut self, conn: ConnId, to: To, handle: u32, world: &mut impl World) -> Result<Flow, Refusal> {
-        let To::Call { correlation, .. } = to else { return Ok(Flow::Done) };
+        let To::Call(Call { correlation, .. }) = to else { return Ok(Flow::Done) };
         let Some((session, state)) = self.sessions.held_by(conn, handle) else {
             return Err(Refusal::new(Reason::NotFound, format!("this connection has no session {handle}")));
         };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use express_log::{EntryPos, NoRoom, RoomClass};
+use express_log::{CommitTimes, EntryPos, NoRoom, RoomClass};
 use failpoints::Point;
 use wire::handoff::{Full, Parcel, ToControl};
 use wire::ids::{Lsn, SegmentId, ShardId};
@@ -74,6 +74,18 @@ pub(crate) struct FetchError {
 pub(crate) trait World {
     /// The clocks.
     fn now(&self) -> Now;
+
+    /// When what is served now was received, by the clock that never goes back; that of the turn when it did not wait.
+    #[inline]
+    fn received_at(&self) -> Duration {
+        self.now().mono
+    }
+
+    /// How long the commit took that made entries of the log durable last.
+    #[inline]
+    fn commit_times(&self) -> CommitTimes {
+        CommitTimes::default()
+    }
 
     /// Whether the log takes an entry of this size now.
     fn room(&self, entry_bytes: usize, class: RoomClass) -> Result<(), NoRoom>;

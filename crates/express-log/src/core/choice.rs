@@ -66,7 +66,8 @@ pub(crate) fn choose(copies: &[&[u8]]) -> Result<Choice, ChoiceError> {
     if older.iter().any(|&(other, sum)| other == sequence && sum != crc) {
         return Err(ChoiceError::Forked { sequence });
     }
-    if older.iter().any(|&(other, sum)| other + 1 == sequence && sum != chosen.parent_crc) {
+    let before = sequence.checked_sub(1);
+    if older.iter().any(|&(other, sum)| Some(other) == before && sum != chosen.parent_crc) {
         return Err(ChoiceError::Orphan { sequence });
     }
     Ok(Choice::Found(Box::new(chosen), crc))

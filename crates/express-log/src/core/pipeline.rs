@@ -15,7 +15,7 @@ use wire::superblock::EndedSegment;
 use super::release::Kept;
 use super::space::{Place, Space};
 use crate::entry::EntryPos;
-use crate::metrics::Counts;
+use crate::metrics::{CommitTimes, Counts};
 use crate::planted::{Planted, is_planted};
 use crate::room::{NoRoom, RoomClass};
 
@@ -51,6 +51,7 @@ struct Flight {
     bytes: usize,
     entries: u32,
     started: Duration,
+    written: Option<Duration>,
     done: bool,
 }
 
@@ -92,6 +93,7 @@ pub(crate) struct Pipeline<B> {
     bytes_ewma: usize,
     idle_since: Duration,
     flush_ewma: Duration,
+    commit_times: CommitTimes,
     closed_for_good: bool,
     pub(crate) counts: Counts,
 }
@@ -119,6 +121,7 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
             bytes_ewma: 0,
             idle_since: Duration::ZERO,
             flush_ewma: Duration::ZERO,
+            commit_times: CommitTimes::default(),
             closed_for_good: false,
             counts: Counts::default(),
         }
@@ -359,11 +362,19 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
             bytes: frame.bytes,
             entries: frame.entries,
             started: now,
+            written: None,
             done: false,
         });
         self.counts.on_started(frame.bytes, padded, frame.opened.map_or(Duration::ZERO, |opened| now - opened));
         let Place { segment, offset, .. } = frame.place;
         Commit { id, segment, offset, bytes: padded, buffer: frame.buffer }
+    }
+
+    /// The bytes of a commit are written, and may not be durable yet.
+    pub(crate) fn on_bytes_written(&mut self, id: u64, now: Duration) {
+        if let Some(flight) = self.flights.iter_mut().find(|flight| flight.id == id) {
+            flight.written = Some(now);
+        }
     }
 
     /// A commit is on the disk; after a failure that changes nothing any more. Those that became durable by it come from [`next_durable`](Self::next_durable).
@@ -374,6 +385,7 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
         let flight = self.flights.iter_mut().find(|flight| flight.id == id).expect("a commit is written once");
         assert!(!flight.done, "a commit is written once");
         flight.done = true;
+        flight.written.get_or_insert(now);
         let flush = now.saturating_sub(flight.started);
         self.flush_ewma = if self.flush_ewma.is_zero() { flush } else { (self.flush_ewma * 7 + flush) / 8 };
         self.idle_since = now;
@@ -396,6 +408,12 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
                 assert!(durable > self.durable_lsn, "the durable LSN never moves back");
                 self.durable_lsn = durable;
                 self.counts.entries += u64::from(flight.entries);
+                // The last commit that came to the disk was what this one waited for, if not for itself.
+                let (durable_at, written) = (self.idle_since, flight.written.unwrap_or(self.idle_since));
+                self.commit_times = CommitTimes {
+                    write: written.saturating_sub(flight.started),
+                    sync: durable_at.saturating_sub(written),
+                };
                 return Some(durable);
             }
         }
@@ -441,6 +459,11 @@ impl<B: AsMut<[u8]>> Pipeline<B> {
 
     pub(crate) fn flush_ewma(&self) -> Duration {
         self.flush_ewma
+    }
+
+    /// How long the commit took by which entries became durable last.
+    pub(crate) fn commit_times(&self) -> CommitTimes {
+        self.commit_times
     }
 }
 

@@ -12,6 +12,9 @@ use wire::log_frame::FrameHeader;
 
 use crate::planted::{Planted, is_planted};
 
+/// The highest LSN that can be durable, whatever a superblock or a frame says: one past it is a number too.
+const DURABLE_LSN_MAX: Lsn = Lsn::new(u64::MAX - 1);
+
 /// A part of the log that was durable and is not there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
@@ -88,9 +91,9 @@ pub(crate) struct Scan {
 impl Scan {
     /// A scan that expects `next_lsn` first and knows that everything at or below `durable_lsn` was durable.
     pub(crate) fn new(next_lsn: Lsn, durable_lsn: Lsn) -> Self {
-        Self {
+        let mut scan = Self {
             next_lsn,
-            durable_lsn: if is_planted(Planted::DurableLsnIgnored) { Lsn::ZERO } else { durable_lsn },
+            durable_lsn: Lsn::ZERO,
             hole: None,
             torn: false,
             damages: Vec::new(),
@@ -99,7 +102,9 @@ impl Scan {
             last_epoch: Epoch::ZERO,
             prev_header_crc: 0,
             notes_lost: 0,
-        }
+        };
+        scan.on_told(durable_lsn);
+        scan
     }
 
     /// No usable frame stands at `offset`; `written` says whether other bytes than zeroes do.
@@ -112,7 +117,7 @@ impl Scan {
     /// Everything at or below `durable_lsn` was durable, says something on the disk.
     fn on_told(&mut self, durable_lsn: Lsn) {
         if !is_planted(Planted::DurableLsnIgnored) {
-            self.durable_lsn = self.durable_lsn.max(durable_lsn);
+            self.durable_lsn = self.durable_lsn.max(durable_lsn.min(DURABLE_LSN_MAX));
         }
     }
 

@@ -8,6 +8,7 @@ use super::choice::{Choice, ChoiceError, choose};
 use super::pipeline::{Pipeline, Policy};
 use super::scan::{Judged, Scan, Span};
 use super::space::{Blank, Space, SpaceLimits};
+use crate::metrics::CommitTimes;
 use crate::room::RoomClass;
 
 fn superblock(sequence: u64, parent_crc: u32, epoch: u64) -> (Vec<u8>, Superblock, u32) {
@@ -75,6 +76,13 @@ fn two_superblocks_of_one_number_or_without_their_parent_are_refused() {
 }
 
 #[test]
+fn the_last_sequence_there_can_be_has_none_behind_it() {
+    let (first, ..) = superblock(0, 0, 1);
+    let (last, block, crc) = superblock(u64::MAX, 0, 2);
+    check(&[&last, &last, &first, &first], Ok(Choice::Found(Box::new(block), crc)));
+}
+
+#[test]
 fn a_log_of_a_newer_nova_is_refused_though_older_copies_hold() {
     let (old, _, old_crc) = superblock(1, 0, 1);
     let (_, mut newer, _) = superblock(2, old_crc, 2);
@@ -83,8 +91,8 @@ fn a_log_of_a_newer_nova_is_refused_though_older_copies_hold() {
     check(&[&newer, &old, &old, &old], Err(ChoiceError::Newer(SuperblockError::Incompatible { incompat: 1 << 9 })));
 }
 
-#[test]
-fn a_small_commit_goes_in_place_only_when_the_one_before_was_small_too() {
+/// A pipeline with nothing in it.
+fn pipeline() -> Pipeline<Vec<u8>> {
     let limits = SpaceLimits {
         segment_bytes: 1 << 20,
         log_bytes_max: 1 << 30,
@@ -99,7 +107,38 @@ fn a_small_commit_goes_in_place_only_when_the_one_before_was_small_too() {
     }
     let policy =
         Policy { commits_in_flight: 2, start_bytes: 64 << 10, commit_bytes_max: 1 << 20, pending_bytes_max: 8 << 20 };
-    let mut pipeline = Pipeline::new(policy, Epoch::new(1), space, Lsn::new(1));
+    Pipeline::new(policy, Epoch::new(1), space, Lsn::new(1))
+}
+
+#[test]
+fn a_commit_says_how_long_it_was_written_and_how_long_it_waited_to_be_durable() {
+    let us = Duration::from_micros;
+    let mut pipeline = pipeline();
+    let start = |pipeline: &mut Pipeline<Vec<u8>>, at| {
+        pipeline.room(100, RoomClass::Data).unwrap();
+        pipeline.append(100, |bytes| vec![0; bytes], |out| out.fill(1));
+        pipeline.take_commit(us(at)).unwrap().id
+    };
+    let (first, second, third) = (start(&mut pipeline, 10), start(&mut pipeline, 20), start(&mut pipeline, 30));
+    // The second one is on the disk first, and waits for the first.
+    pipeline.on_bytes_written(second, us(50));
+    pipeline.on_written(second, us(60));
+    assert_eq!(pipeline.next_durable(), None);
+    pipeline.on_bytes_written(first, us(90));
+    pipeline.on_written(first, us(100));
+    assert_eq!(pipeline.next_durable(), Some(Lsn::new(1)));
+    assert_eq!(pipeline.commit_times(), CommitTimes { write: us(80), sync: us(10) });
+    assert_eq!(pipeline.next_durable(), Some(Lsn::new(2)));
+    assert_eq!(pipeline.commit_times(), CommitTimes { write: us(30), sync: us(50) });
+    // One whose write made it durable says nothing of its bytes alone.
+    pipeline.on_written(third, us(130));
+    assert_eq!(pipeline.next_durable(), Some(Lsn::new(3)));
+    assert_eq!(pipeline.commit_times(), CommitTimes { write: us(100), sync: us(0) });
+}
+
+#[test]
+fn a_small_commit_goes_in_place_only_when_the_one_before_was_small_too() {
+    let mut pipeline = pipeline();
     let mut commits = 0;
     let mut commit_of = |entry_bytes: usize| {
         pipeline.room(entry_bytes, RoomClass::Data).unwrap();
@@ -147,6 +186,17 @@ fn what_a_later_frame_tells_of_a_loss_counts_for_it() {
     assert_eq!(lost(&scan), [(2, 3, false)]);
     assert_eq!(scan.on_frame(&SPAN, &frame(16384, 5..6, 4)), Judged::Deliver);
     assert_eq!(lost(&scan), [(2, 4, false)]);
+}
+
+#[test]
+fn a_durable_lsn_that_no_log_reaches_is_a_loss_of_all_up_to_it() {
+    let told_by_superblock = Scan::new(Lsn::new(1), Lsn::new(u64::MAX));
+    let mut told_by_frame = Scan::new(Lsn::new(1), Lsn::ZERO);
+    assert_eq!(told_by_frame.on_frame(&SPAN, &frame(4096, 1..2, u64::MAX)), Judged::Deliver);
+    for (mut scan, first) in [(told_by_superblock, 1), (told_by_frame, 2)] {
+        scan.on_end((SegmentId::new(2), 4096));
+        assert_eq!(lost(&scan), [(first, u64::MAX, false)]);
+    }
 }
 
 #[test]

@@ -214,7 +214,7 @@ impl World {
     }
 
     /// Durable bytes of a segment; none when it is gone.
-    #[cfg(feature = "simulated")]
+    #[cfg(any(test, feature = "simulated"))]
     pub(crate) fn read(&self, segment: SegmentId, offset: u32, bytes: u32) -> Option<Vec<u8>> {
         let state = self.0.borrow();
         let file = state.files.get(&segment)?;

@@ -184,6 +184,8 @@ impl<D: Device> Shared<D> {
             Ok(written) => return self.fail(&FatalError::Short { segment, offset, bytes, written }),
             Err(source) => return self.fail(&FatalError::Write { segment, offset, bytes, source }),
         }
+        let written = self.device.now();
+        self.pipeline.borrow_mut().on_bytes_written(id, written);
         let synced = if is_planted(Planted::AckBeforeSync) { Ok(()) } else { self.device.sync(&file).await };
         match synced {
             Ok(()) => {}

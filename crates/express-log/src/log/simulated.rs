@@ -20,7 +20,7 @@ use crate::room::{NoRoom, RoomClass};
 
 /// What the disk of one log holds while nobody writes to it.
 #[derive(Debug, Clone, Default)]
-pub struct SimulatedDisk(Remains);
+pub struct SimulatedDisk(pub(crate) Remains);
 
 impl SimulatedDisk {
     /// Gives `sink` every entry that is there, in order, and answers one past the last.

@@ -220,6 +220,15 @@ fn a_log_in_use_is_refused_after_about_a_second() {
 }
 
 #[test]
+fn a_file_that_has_the_last_number_there_is_is_no_segment() {
+    let (dir, entries) = killed();
+    fs::write(dir.path().join("seg-ffffffffffffffff"), [0; 8192]).unwrap();
+    let (found, recovered) = recover(dir.path());
+    assert!(matches!(recovered.verdict(), Verdict::Ended { torn: false, .. }), "{:?}", recovered.verdict());
+    assert_eq!(found, entries);
+}
+
+#[test]
 fn segments_without_a_superblock_or_of_another_log_are_refused() {
     let ((dir, _), (other, entries)) = (killed(), killed());
     let name = format!("seg-{:016x}", entries[0].1.segment.get());

@@ -57,7 +57,7 @@ pub(super) async fn append(mut ask: Ask) -> Outcome {
     answer::json(StatusCode::OK, &Ack::from(&appended))
 }
 
-fn object(body: &Bytes, coding: Coding, with: &mut OneShot) -> Result<Vec<AppendRecord>, HttpRefusal> {
+pub(super) fn object(body: &Bytes, coding: Coding, with: &mut OneShot) -> Result<Vec<AppendRecord>, HttpRefusal> {
     // The parser would take a list for the fields in their order.
     if body.trim_ascii_start().first().is_some_and(|first| *first != b'{') {
         return Err(HttpRefusal::invalid("the body is no append: it must be a JSON object with a list of records"));
@@ -87,7 +87,7 @@ fn object(body: &Bytes, coding: Coding, with: &mut OneShot) -> Result<Vec<Append
 }
 
 /// A record a line; lines of nothing but white space are passed over.
-fn lines(body: &Bytes, coding: Coding) -> Result<Vec<AppendRecord>, HttpRefusal> {
+pub(super) fn lines(body: &Bytes, coding: Coding) -> Result<Vec<AppendRecord>, HttpRefusal> {
     let mut records = Vec::new();
     for (line, number) in body.split(|byte| *byte == b'\n').zip(1..) {
         if line.trim_ascii().is_empty() {

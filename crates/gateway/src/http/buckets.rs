@@ -30,7 +30,7 @@ async fn spec(ask: &mut Ask) -> Result<BucketSpec, HttpRefusal> {
     Ok(spec)
 }
 
-fn patch(object: &mut Map<String, Value>) -> Result<BucketPatch, Refusal> {
+pub(super) fn patch(object: &mut Map<String, Value>) -> Result<BucketPatch, Refusal> {
     let patch = BucketPatch {
         create_stream_on_append: switch(object, "create_stream_on_append")?,
         create_stream_on_read: switch(object, "create_stream_on_read")?,

@@ -144,7 +144,7 @@ impl Ask {
 }
 
 /// How much a header `Accept` likes a kind, from 0 to 1: what names it most closely counts (RFC 9110 section 12.5.1).
-fn liking(accept: &str, kind: &str) -> f32 {
+pub(super) fn liking(accept: &str, kind: &str) -> f32 {
     let main = kind.split('/').next().unwrap_or_default();
     let mut best = (0, 0.0);
     for range in accept.split(',') {

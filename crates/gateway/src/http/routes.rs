@@ -64,6 +64,12 @@ const READ: &[Param] = &[
     ENCODING,
 ];
 
+const METRICS: &[Param] = &[Param {
+    name: "streams",
+    doc: "Tell by name too which streams weigh most on each shard. They are few, but not always the same.",
+    takes: Of::Flag,
+}];
+
 macro_rules! routes {
     ($($method:ident $path:literal $id:literal $doc:literal ($params:expr) $takes:ident => $gives:ident, $handler:path;)*) => {
         /// Every route there is.
@@ -121,7 +127,7 @@ routes! {
     GET "/readyz" "ready" "Whether the star answers and its store takes what it is given."
         (&[]) Nothing => Document, health::ready;
     GET "/metrics" "metrics" "What the gateway and the star count, as Prometheus reads it."
-        (&[]) Nothing => Text, metrics::metrics;
+        (METRICS) Nothing => Text, metrics::metrics;
 }
 
 /// The router of all routes.

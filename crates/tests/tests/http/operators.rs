@@ -9,6 +9,7 @@ use crate::star::{Star, refused};
 fn health_readiness_and_metrics_tell_of_every_shard() {
     let star = Star::start();
     star.append("a", &["x"]);
+    star.append("heavy%20%22one%22", &["x".repeat(100_000).as_str()]);
     assert_eq!(star.got("/healthz"), json!({"healthy": true}));
     let ready = star.got("/readyz");
     assert_eq!((&ready["ready"], &ready["store"]["stalled"]), (&json!(true), &json!(false)), "{ready}");
@@ -20,14 +21,34 @@ fn health_readiness_and_metrics_tell_of_every_shard() {
     for start in [
         "nova_records_total{shard=\"0\"} ",
         "nova_records_total{shard=\"1\"} ",
-        "nova_http_answers_total{route=\"append\",status=\"2xx\"} 1",
+        "nova_http_answers_total{route=\"append\",status=\"2xx\"} 2",
         "nova_http_seconds_bucket{le=\"0.0001\",route=\"append\"} ",
+        "nova_operation_seconds_bucket{le=\"0.000001\",shard=\"0\",verb=\"append\",phase=\"queue\"} ",
+        "nova_operation_seconds_bucket{le=\"+Inf\",shard=\"1\",verb=\"append\",phase=\"write\"} ",
+        "nova_operation_seconds_sum{shard=\"1\",verb=\"append\",phase=\"sync\"} ",
+        "nova_cpu_busy_us_total{shard=\"1\"} ",
+        "nova_log_unsettled_entries{shard=\"0\"} ",
         "# EOF",
     ] {
         assert!(text.lines().any(|line| line.starts_with(start)), "no {start} in\n{text}");
     }
+    for phase in ["queue", "reply"] {
+        assert_eq!(appends_counted(&text, phase), 2, "in {phase} of\n{text}");
+    }
+    assert!(!text.contains("nova_stream_bytes_per_second"), "no stream is named unasked:\n{text}");
+    let text = star.http.get("/metrics?streams=true").text();
+    let is_heavy = |line: &str| line.contains(r#",bucket="demo",key="heavy \"one\""} "#);
+    assert!(text.lines().any(is_heavy), "the heavy one is not told in\n{text}");
     let document = star.got("/v1/openapi.json");
     assert_eq!(document["openapi"], "3.1.0");
+}
+
+/// Appends that were counted in a phase, over all shards.
+fn appends_counted(text: &str, phase: &str) -> u64 {
+    let of_phase = format!("verb=\"append\",phase=\"{phase}\"}} ");
+    let counts =
+        text.lines().filter_map(|line| line.strip_prefix("nova_operation_seconds_count{")?.split_once(&of_phase));
+    counts.map(|(_, count)| count.parse::<u64>().expect("a number")).sum()
 }
 
 #[test]

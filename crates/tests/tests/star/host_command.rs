@@ -221,7 +221,44 @@ fn what_the_disk_does_is_measured_kept_and_planned_with() {
     assert!(plan.contains(&format!("sync = \"{sync}\"")), "{plan}");
     // What was spoilt counts for nothing.
     fs::write(scratch.join("data.disk.json"), "{").expect("a file");
-    assert!(!host(&data, &["plan"]).text().contains("sync = "), "{plan}");
+    let spoilt = host(&data, &["plan"]);
+    assert!(!spoilt.text().contains("sync = ") && spoilt.stderr.contains("damaged"), "{plan}");
+}
+
+#[test]
+fn novad_goes_by_what_was_measured_of_its_disk_where_nobody_chose() {
+    let scratch = Scratch::new();
+    let (data, kept) = (scratch.join("data"), scratch.join("data.disk.json"));
+    let rows = host(&data, &["disk", "--duration", "10ms", "--output", "json"]).rows();
+    let check = |flags: &[&str]| {
+        let mut command = Command::new(Novad::command(&data).get_program());
+        command.arg("--data").arg(&data).args(["--http", "off", "--check"]).args(flags);
+        let output = command.stdin(Stdio::null()).output().expect("novad runs");
+        let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        assert!(output.status.success(), "{err}");
+        let line = |name: &str| out.lines().find(|line| line.starts_with(name)).expect("a setting").to_owned();
+        (["log.sync ", "log.inline_commit ", "log.commits_in_flight "].map(line), err)
+    };
+    let ([sync, in_place, in_flight], err) = check(&[]);
+    let measured = format!("(as measured in {})", kept.display());
+    assert!(sync.contains(rows[0]["sync"].as_str().expect("a word")) && sync.ends_with(&measured), "{sync}");
+    assert!(in_place.contains(&rows[0]["inline_commit"].to_string()) && in_place.ends_with(&measured), "{in_place}");
+    assert!(in_flight.contains(&rows[0]["commits_in_flight"].to_string()), "{in_flight}");
+    assert!(err.contains("measured within a day") && err.lines().all(|line| !line.contains("left out")), "{err}");
+
+    let ([sync, in_place, _], err) = check(&["--log-sync", "fdatasync"]);
+    assert!(sync.contains("fdatasync") && sync.ends_with("(by --log-sync)"), "{sync}");
+    assert!(in_place.ends_with(&measured) && err.contains("by --log-sync"), "{in_place} {err}");
+
+    let text = fs::read_to_string(&kept).expect("the file");
+    let elsewhere = text.replace("\"file_system\": \"", "\"file_system\": \"no ");
+    for (text, says) in [("{", "damaged"), (&elsewhere, "and the data are on"), ("{\"format\": 99}", "format 99")] {
+        fs::write(&kept, text).expect("a file");
+        let ([sync, ..], err) = check(&[]);
+        assert!(sync.contains("dsync") && sync.ends_with("(by default)"), "{sync}");
+        let told = err.lines().filter(|line| line.contains("left out") && line.contains(says)).count();
+        assert_eq!(told, 1, "{err}");
+    }
 }
 
 #[test]
@@ -234,7 +271,10 @@ fn a_star_is_watched_shard_by_shard() {
     assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
     let rows = outcome.rows();
     assert!(!rows.is_empty() && rows[0]["shard"] == 0, "{rows:?}");
-    assert!(rows.iter().all(|row| row["batches_per_s"].is_number() && row["stalls"].is_number()), "{rows:?}");
+    for name in ["batches_per_s", "stalls", "cpu_busy", "pending_answers", "log_unsettled_entries"] {
+        assert!(rows.iter().all(|row| row[name].is_number()), "no {name} in {rows:?}");
+    }
+    assert!(rows[0]["heaviest"].is_array() && rows[0].get("append_sync_us").is_some(), "{rows:?}");
     assert!(run(&["--http", &http]).text().starts_with("shard"));
     let wire = novad.addr().to_string();
     for wrong in [&wire, "127.0.0.1:1", "nonsense"] {

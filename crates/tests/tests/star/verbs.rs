@@ -90,6 +90,11 @@ fn now_ms() -> i64 {
     i64::try_from(since.as_millis()).expect("a stamp")
 }
 
+/// A record of this stamp, as a line.
+fn stamped(ms: i64) -> String {
+    format!("{{\"body\":\"\",\"timestamp_ms\":{ms}}}\n")
+}
+
 #[test]
 fn buckets_are_made_looked_at_changed_listed_and_deleted() {
     let star = Star::start();
@@ -154,6 +159,13 @@ fn uncapped_stamps_and_age_retention_exclude_each_other_wherever_they_meet() {
     star.refused("invalid", "stream reconfigure nova://aged/x --timestamping-uncapped");
     star.row("stream reconfigure nova://aged/x --timestamping-uncapped --retention-max-age-ms 0");
     star.refused("invalid", "stream reconfigure nova://aged/x --retention-max-age-ms 9");
+    star.row("stream reconfigure nova://aged/x --timestamping-uncapped=false --retention-max-age-ms 9");
+    star.row("stream reconfigure nova://aged/x --timestamping-uncapped --retention-max-age-ms 0");
+    star.append("nova://aged/x --format json", &stamped(now_ms() + 3_600_000));
+    star.row("stream reconfigure nova://aged/x --timestamping-uncapped=false");
+    star.row("stream reconfigure nova://aged/x --retention-by-arrival --retention-max-age-ms 90000");
+    let refusal = star.refused("invalid", "stream reconfigure nova://aged/x --retention-by-arrival=false");
+    assert!(refusal["message"].as_str().expect("a sentence").contains("retention_by_arrival"), "{refusal}");
 }
 
 #[test]
@@ -350,7 +362,6 @@ fn stamps_are_taken_required_or_refused_as_the_stream_says_and_never_fall() {
         let rows = star.rows(&format!("read nova://demo/{key}"));
         rows.iter().map(|row| row["timestamp_ms"].as_i64().expect("a stamp")).collect()
     };
-    let stamped = |ms: i64| format!("{{\"body\":\"\",\"timestamp_ms\":{ms}}}\n");
     let ahead = now_ms() + 1_000_000;
     star.append("nova://demo/prefer --format json", &format!("{}{}{}", stamped(50), stamped(20), stamped(ahead)));
     let found = stamps("prefer");

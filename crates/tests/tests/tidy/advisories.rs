@@ -9,7 +9,7 @@ use toml::{Table, Value};
 use crate::{report, tree};
 
 const SNAPSHOT: &str = "crates/tests/tests/tidy/advisories.toml";
-const LOCKS: &[&str] = &["Cargo.lock", "crates/tests/s2-sdk/Cargo.lock"];
+const LOCKS: &[&str] = &["Cargo.lock", "crates/tests/s2-sdk/Cargo.lock", "fuzz/Cargo.lock"];
 const KINDS: &[&str] = &["vulnerability", "unsound", "unmaintained", "notice"];
 
 /// What is known against a package.

@@ -8,6 +8,7 @@ mod copies;
 mod cores;
 mod docs;
 mod files;
+mod fuzzing;
 mod layers;
 mod reasons;
 mod settings;

@@ -2,7 +2,7 @@
 
 use super::{Item, Look, Severity, Subject, at_least};
 use crate::host::KernelRelease;
-use crate::machine::{Told, Unknown};
+use crate::machine::{RingOps, Told, Unknown};
 use crate::start::{memlock_needed, open_files_needed};
 use crate::units::Bytes;
 
@@ -17,9 +17,18 @@ pub(super) const ITEMS: &[Item] = &[
         why: "shards do all of their input and output through io_uring",
         more: "Read from /proc/sys/kernel/io_uring_disabled: 0 lets everybody use it, 1 only root and the group of \
                io_uring_group, 2 nobody. A kernel without the file has no such switch. A seccomp filter, as container runtimes \
-               have one, is told by /proc/self/status; whether it lets rings through is only seen by opening one, as \
-               `nova host selftest` and novad do. For Docker: --security-opt seccomp=FILE with the io_uring calls allowed.",
+               have one, is told by /proc/self/status; whether it lets rings through is seen by opening one, here for a moment. \
+               For Docker: --security-opt seccomp=FILE with the io_uring calls allowed.",
         look: io_uring,
+    },
+    Item {
+        name: "io-uring-operations",
+        severity: Severity::Fatal,
+        wanted: "every one that shards need",
+        why: "the runtime of a shard asks the kernel for them as it starts, and ends novad when one is missing",
+        more: "Asked of a ring that this process opens and closes (IORING_REGISTER_PROBE), so it holds for the kernel and the \
+               container that it runs in. All of them are there from 5.8 on; a kernel in user space may lack some.",
+        look: operations,
     },
     Item {
         name: "kernel",
@@ -78,11 +87,31 @@ fn io_uring(subject: &Subject<'_>) -> Told<Look> {
     if !is_allowed {
         return Ok(Look::off(switch.to_string()).set(path, "0"));
     }
-    if filter == Some("2") {
-        let why = "0, but a seccomp filter is in place; `nova host selftest` opens a ring and tells";
-        return Err(Unknown::because(why));
+    let is_filtered = filter == Some("2");
+    match &machine.ring {
+        Some(Err(why)) if is_filtered => {
+            let now = format!("{switch}, but a seccomp filter is in place, and {why}");
+            Ok(Look::off(now).fix("let the io_uring calls through the filter: --security-opt seccomp=FILE for Docker"))
+        }
+        Some(Err(why)) => Ok(Look::off(format!("{switch}, but {why}")).fix("let this process use io_uring")),
+        Some(Ok(_)) if is_filtered => Ok(Look::good(format!("{switch}, and a seccomp filter lets rings through"))),
+        None if is_filtered => {
+            let why = "0, but a seccomp filter is in place; `nova host selftest` opens a ring and tells";
+            Err(Unknown::because(why))
+        }
+        Some(Ok(_)) | None => Ok(Look::good(switch.to_string())),
     }
-    Ok(Look::good(switch.to_string()))
+}
+
+fn operations(subject: &Subject<'_>) -> Told<Look> {
+    let ring = subject.machine.ring.clone();
+    let ops = ring.unwrap_or_else(|| Err(Unknown::because("no ring was opened to be asked")))?;
+    let (missing, needed) = (ops.missing(), RingOps::NEEDED);
+    if missing.is_empty() {
+        return Ok(Look::good(format!("all {needed}")));
+    }
+    let now = format!("{} of {needed} missing: {}", missing.len(), missing.join(", "));
+    Ok(Look::off(now).fix("boot a newer kernel, or run novad where nothing stands between it and the kernel"))
 }
 
 fn kernel(subject: &Subject<'_>) -> Told<Look> {

@@ -2,8 +2,8 @@ use std::collections::BTreeSet;
 
 use super::{Severity, Verdict, item, items, worst};
 use crate::host::FileSystem;
-use crate::machine::Unknown;
 use crate::machine::tests::fake::Fake;
+use crate::machine::{RingOps, Unknown};
 use crate::settings::{Listener, StoreAddress};
 
 #[test]
@@ -117,6 +117,25 @@ fn io_uring_is_allowed_or_not_by_switch_user_and_filter() {
     fake.expect("io-uring", Verdict::Unknown, "seccomp");
     fake.file("/proc/sys/kernel/io_uring_disabled", "2\n");
     fake.expect("io-uring", Verdict::Off, "2");
+}
+
+#[test]
+fn a_ring_tells_what_a_filter_lets_through_and_which_operations_are_there() {
+    let mut fake = Fake::server(2, 1, 1);
+    fake.expect("io-uring-operations", Verdict::Unknown, "no ring was opened");
+    fake.ring = Some(Ok(RingOps::of(|_| true)));
+    fake.expect("io-uring-operations", Verdict::Good, "all 24");
+    fake.file("/proc/self/status", "Name:\tnova\nSeccomp:\t2\n");
+    fake.expect("io-uring", Verdict::Good, "lets rings through");
+    fake.ring = Some(Err(Unknown::because("no ring can be opened: not permitted")));
+    fake.expect("io-uring-operations", Verdict::Unknown, "no ring can be opened");
+    fake.expect("io-uring", Verdict::Off, "no ring can be opened");
+    assert!(fake.finding("io-uring").fix.contains("seccomp=FILE"));
+    fake.file("/proc/self/status", "Name:\tnova\nSeccomp:\t0\n");
+    fake.expect("io-uring", Verdict::Off, "no ring can be opened");
+    fake.ring = Some(Ok(RingOps::of(|code| code != 17)));
+    fake.expect("io-uring-operations", Verdict::Off, "1 of 24 missing: FALLOCATE");
+    assert_eq!(worst(&fake.findings()), Some(Severity::Fatal));
 }
 
 #[test]

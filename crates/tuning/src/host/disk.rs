@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Serialize, Serializer};
 
+/// What `/sys` counts the size of a device in, whatever sectors it has.
+const SECTOR_BYTES: u64 = 512;
+
 /// Kind of a file system, by the magic number that `statfs` answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileSystem {
@@ -124,6 +127,8 @@ pub struct DiskFacts {
     pub device: Option<String>,
     /// Model of the device, where it tells one.
     pub model: Option<String>,
+    /// Bytes of the whole device.
+    pub device_bytes: Option<u64>,
     /// Whether it has spinning platters.
     pub is_rotational: Option<bool>,
     /// Its cache as the kernel sees it: `write back` needs flushes, `write through` does not.
@@ -133,7 +138,7 @@ pub struct DiskFacts {
 }
 
 /// Reads what lies below `directory`, which must exist.
-pub(super) fn disk_facts(directory: &Path) -> io::Result<DiskFacts> {
+pub(crate) fn disk_facts(directory: &Path) -> io::Result<DiskFacts> {
     let queue = device_folder(directory);
     let read = |path: &str| {
         let text = fs::read_to_string(queue.as_ref()?.join(path)).ok()?;
@@ -144,6 +149,7 @@ pub(super) fn disk_facts(directory: &Path) -> io::Result<DiskFacts> {
         free_bytes: free_bytes(directory)?,
         device: queue.as_ref().and_then(|folder| Some(folder.file_name()?.to_string_lossy().into_owned())),
         model: read("device/model"),
+        device_bytes: read("size").and_then(|sectors| sectors.parse::<u64>().ok()?.checked_mul(SECTOR_BYTES)),
         is_rotational: read("queue/rotational").map(|flag| flag == "1"),
         write_cache: read("queue/write_cache"),
         has_fua: read("queue/fua").map(|flag| flag == "1"),
@@ -161,6 +167,11 @@ pub fn file_system(directory: &Path) -> io::Result<FileSystem> {
 pub(crate) fn free_bytes(directory: &Path) -> io::Result<u64> {
     let stat = rustix::fs::statvfs(directory)?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// The number that the file system below `directory`, which must exist, gives itself.
+pub(crate) fn file_system_number(directory: &Path) -> io::Result<u64> {
+    Ok(rustix::fs::statvfs(directory)?.f_fsid)
 }
 
 /// Bytes of the whole file system below `directory`, which must exist.

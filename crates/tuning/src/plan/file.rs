@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use crate::machine::Machine;
+use crate::measured::CommitMethod;
 use crate::plan::{HostPlan, LOG_SEGMENTS_MIN, ShardPlace};
-use crate::settings::{LogSync, Settings, StoreAddress};
+use crate::settings::{Settings, StoreAddress};
 use crate::start::connections_fitting;
 use crate::units::Bytes;
 
@@ -67,15 +68,6 @@ impl LogParts {
     }
 }
 
-/// How a commit is best made durable, as it was measured.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Measured {
-    /// The method.
-    pub sync: LogSync,
-    /// What was measured, in a line.
-    pub how: String,
-}
-
 /// Rounded down to what people like to read.
 fn round(bytes: u64) -> u64 {
     let unit = match bytes {
@@ -92,7 +84,7 @@ fn whole(bytes: u64, unit: u64) -> u64 {
 impl HostPlan {
     /// The settings that suit the host, as a file that novad takes; what can't be told is left to novad's defaults, with the reason.
     #[must_use]
-    pub fn file(&self, machine: &Machine, settings: &Settings, measured: Option<&Measured>) -> String {
+    pub fn file(&self, machine: &Machine, settings: &Settings, measured: Option<&CommitMethod>) -> String {
         let mut out = self.head(machine);
         let shards = u64::try_from(self.shards().len()).unwrap_or(u64::MAX);
         let defaults = Settings::default();
@@ -119,11 +111,15 @@ impl HostPlan {
             Err(unknown) => remark(&mut out, &format!("Sizes are left as they are: {unknown}")),
         }
         match measured {
-            Some(Measured { sync, how }) => {
+            Some(CommitMethod { sync, inline_commit, commits_in_flight, how }) => {
                 remark(&mut out, how);
                 line(&mut out, "sync", &text(&sync.to_string()));
+                line(&mut out, "inline_commit", &inline_commit.to_string());
+                line(&mut out, "commits_in_flight", &commits_in_flight.to_string());
             }
-            None => remark(&mut out, "Not measured: `nova host disk` tells which sync is quicker here."),
+            None => {
+                remark(&mut out, "Commits are made by default: `nova host disk` measures which way is quicker here.")
+            }
         }
         out += "\n[memory]\n";
         match machine.memory_bytes() {

@@ -189,10 +189,11 @@ pub enum S3Endpoint {
 impl SettingValue for S3Endpoint {
     const WANTED: &'static str = "aws, or a URL such as http://127.0.0.1:9000";
     fn read(text: &str) -> Option<Self> {
-        let host = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+        let url = text.trim_end_matches('/');
+        let host = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
         match (text, host) {
             ("aws", _) => Some(Self::Aws),
-            (_, Some(host)) if !host.is_empty() => Some(Self::Url(text.trim_end_matches('/').to_owned())),
+            (_, Some(host)) if !host.is_empty() => Some(Self::Url(url.to_owned())),
             _ => None,
         }
     }

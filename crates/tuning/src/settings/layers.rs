@@ -13,6 +13,7 @@ use wire::reason::Reason;
 
 use super::table::Fault;
 use super::{Setting, Settings};
+use crate::measured::CommitMethod;
 use crate::units::Bytes;
 
 /// Where a value came from.
@@ -26,6 +27,8 @@ pub enum Origin {
     Variable(String),
     /// This flag, without its dashes.
     Flag(String),
+    /// Nobody chose it, and this file says what was measured.
+    Measured(PathBuf),
 }
 
 impl fmt::Display for Origin {
@@ -35,6 +38,7 @@ impl fmt::Display for Origin {
             Self::File(path) => write!(f, "in {}", path.display()),
             Self::Variable(name) => write!(f, "in the environment as {name}"),
             Self::Flag(name) => write!(f, "by --{name}"),
+            Self::Measured(path) => write!(f, "as measured in {}", path.display()),
         }
     }
 }
@@ -187,7 +191,7 @@ impl Layers {
         self.file_text(path, &text)
     }
 
-    fn file_text(mut self, path: &Path, text: &str) -> Result<Self, SettingsError> {
+    pub(crate) fn file_text(mut self, path: &Path, text: &str) -> Result<Self, SettingsError> {
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
             let start = error.span().map_or(0, |span| span.start).min(text.len());
             SettingsError::Syntax {
@@ -317,6 +321,32 @@ impl Loaded {
     #[must_use]
     pub fn origin(&self, setting: &Setting) -> &Origin {
         self.origin_of(setting.name)
+    }
+
+    /// Those of the settings about commits that somebody chose.
+    #[must_use]
+    pub fn chosen_commits(&self) -> Vec<Choice> {
+        let names = CommitMethod::SETTINGS.into_iter();
+        names.filter(|name| self.is_chosen(name)).map(|name| self.choice(name)).collect()
+    }
+
+    /// Takes the way of committing that was measured, as `file` says, for those of its settings that nobody chose.
+    ///
+    /// # Panics
+    /// When a setting doesn't take what it was measured to be: each is one of its own values.
+    pub fn adopt_commits(&mut self, measured: &CommitMethod, file: &Path) {
+        for (name, value) in CommitMethod::SETTINGS.into_iter().zip(measured.values()) {
+            if self.is_chosen(name) {
+                continue;
+            }
+            let taken = self.settings.assign(name, &value);
+            assert!(taken == Some(Ok(())), "`{name}` takes `{value}`");
+            self.origins.insert(name, Origin::Measured(file.to_owned()));
+        }
+    }
+
+    fn is_chosen(&self, name: &str) -> bool {
+        !matches!(self.origin_of(name), Origin::Default | Origin::Measured(_))
     }
 
     fn origin_of(&self, name: &str) -> &Origin {

@@ -218,6 +218,16 @@ fn a_store_is_a_directory_or_a_bucket_and_no_other_scheme() {
 }
 
 #[test]
+fn an_endpoint_of_nothing_but_slashes_is_none() {
+    let endpoint = |url: &str| from_file(&format!("[s3]\nendpoint = '{url}'\n"));
+    for url in ["http://", "http:///", "https:////"] {
+        assert!(matches!(endpoint(url), Err(SettingsError::Malformed { name: "s3.endpoint", .. })), "{url}");
+    }
+    let loaded = endpoint("http://host:9000//").unwrap();
+    assert_eq!(loaded.settings().show(setting("s3.endpoint")), "http://host:9000");
+}
+
+#[test]
 fn a_variable_that_is_not_utf8_is_refused() {
     use std::os::unix::ffi::OsStringExt;
     let value = OsString::from_vec(vec![b'/', 0xff]);

@@ -2,7 +2,7 @@
 
 use super::{
     EXTENT_ROW_BYTES, ExtentRow, HEADER_BYTES, ObjectError, ObjectHeader, SETTLES_ROW_BYTES, Settles, TRAILER_BYTES,
-    check_sum, slot_of,
+    check_sum, check_zero, slot_of,
 };
 use crate::bytes::{array, i64_at, put_i64, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::crc::crc32c;
@@ -64,7 +64,7 @@ impl Footer {
 
     /// Appends the footer and the trailer to `out`, which holds the object up to there.
     #[expect(clippy::cast_possible_truncation, reason = "an object has less than 4 GiB")]
-    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let footer_at = out.len();
         let settles_at = footer_at + self.extents.len() * EXTENT_ROW_BYTES;
         let end = settles_at + self.settles.len() * SETTLES_ROW_BYTES;
@@ -118,6 +118,7 @@ impl Trailer {
             return Err(ObjectError::Magic { what: "trailer", found });
         }
         check_sum("trailer", u32_at(bytes, CRC_AT), &bytes[..CRC_AT])?;
+        check_zero("trailer", &bytes[28..CRC_AT])?;
         Ok(Self {
             footer_at: u64_at(bytes, 0),
             object_bytes: u64_at(bytes, 8),
@@ -175,6 +176,9 @@ fn decode_extents(bytes: &[u8], footer_at: u64) -> Result<Vec<ExtentRow>, Object
     for (at, bytes) in bytes.chunks_exact(EXTENT_ROW_BYTES).enumerate() {
         let wrong = |what| ObjectError::Row { row: at, what };
         let row = decode_extent(bytes)?;
+        if u16_at(bytes, 2) & !FLAG_RECORDS != 0 {
+            return Err(wrong("its flags are unknown"));
+        }
         if rows.last().is_some_and(|before| sort_key(before) > sort_key(&row)) {
             return Err(wrong("it is out of order"));
         }

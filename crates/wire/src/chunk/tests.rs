@@ -42,7 +42,7 @@ impl Spot {
     }
 }
 
-type Given = (ParcelItem, Vec<u8>);
+pub(crate) type Given = (ParcelItem, Vec<u8>);
 
 /// Two records from ten times the rev on, that arrived at a hundred times the rev.
 fn batch(spot: Spot) -> Given {
@@ -77,7 +77,7 @@ const fn spot(slot: u8, stream: u8, epoch: u64, rev: u64) -> Spot {
     Spot { slot, stream, epoch, rev }
 }
 
-fn given() -> Vec<Given> {
+pub(crate) fn given() -> Vec<Given> {
     vec![
         batch(spot(9, 2, 5, 1)),
         batch(spot(3, 7, 5, 4)),
@@ -97,7 +97,7 @@ fn settles() -> [Settles; 2] {
     ]
 }
 
-fn built(given: &[Given]) -> Built {
+pub(crate) fn built(given: &[Given]) -> Built {
     let mut builder = ObjectBuilder::new(header(ObjectKind::Chunk));
     assert!(builder.is_empty());
     given.iter().for_each(|(item, entry)| builder.push(item, entry));
@@ -233,7 +233,35 @@ fn a_header_of_another_build_is_refused_by_what_differs() {
     assert_eq!(with(4, 2), ObjectError::Format { found: 2 });
     assert_eq!(with(6, 5), ObjectError::Kind { found: 5 });
     assert_eq!(with(64, 64), ObjectError::Slot { found: 64 });
+    assert_eq!((with(66, 1), with(90, 1 << 15)), (unknown("header"), unknown("header")));
     assert!(matches!(with(0, 0), ObjectError::Magic { what: "header", .. }));
+}
+
+const fn unknown(what: &'static str) -> ObjectError {
+    ObjectError::Unknown { what }
+}
+
+#[test]
+fn a_footer_that_says_what_this_build_does_not_know_is_refused_though_its_sums_hold() {
+    let Built { bytes, footer } = built(&given());
+    let trailer_at = bytes.len() - TRAILER_BYTES;
+    let rows_at = trailer_at - 5 * EXTENT_ROW_BYTES - 2 * SETTLES_ROW_BYTES;
+    let with = |at: usize, byte: u8| {
+        let mut bytes = bytes.clone();
+        bytes[at] = byte;
+        let sum = crc32c(&bytes[rows_at..trailer_at]);
+        put_u32(&mut bytes, trailer_at + 24, sum);
+        let sum = crc32c(&bytes[trailer_at..trailer_at + 40]);
+        put_u32(&mut bytes, trailer_at + 40, sum);
+        decode(&bytes)
+    };
+    let flags_at = rows_at + EXTENT_ROW_BYTES + 2;
+    assert_eq!(with(flags_at, 1), Ok(footer));
+    assert_eq!(with(flags_at, 3), Err(ObjectError::Row { row: 1, what: "its flags are unknown" }));
+    assert_eq!(
+        (with(trailer_at + 28, 1), with(trailer_at + 39, 1)),
+        (Err(unknown("trailer")), Err(unknown("trailer")))
+    );
 }
 
 /// An object whose footer holds other rows than its builder made, with sums that hold.

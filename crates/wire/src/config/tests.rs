@@ -35,6 +35,17 @@ fn uncapped_and_age_exclude_each_other_on_the_merged_configuration() {
 }
 
 #[test]
+fn what_was_stamped_uncapped_excludes_an_age_by_stamps_whatever_the_mode_is_now() {
+    assert_eq!(strict().check_over(false), Ok(()));
+    assert_eq!(strict().check_over(true), Err(ConfigError::AgeAfterUncapped { max_age_ms: 1000 }));
+    let by_arrival = ConfigPatch { retention_by_arrival: Some(true), ..ConfigPatch::default() };
+    assert_eq!(by_arrival.apply(&strict()).check_over(true), Ok(()));
+    assert_eq!(StreamConfig::default().check_over(true), Ok(()));
+    let uncapped = ConfigPatch { timestamping_uncapped: Some(true), ..ConfigPatch::default() }.apply(&strict());
+    assert_eq!(uncapped.check_over(false), Err(ConfigError::UncappedWithAge { max_age_ms: 1000 }));
+}
+
+#[test]
 fn only_retention_changes_without_a_hand_off() {
     let retention = ConfigPatch { retention_max_bytes: Some(7), ..ConfigPatch::default() };
     assert!(!strict().needs_hand_off(&retention.apply(&strict())));

@@ -38,7 +38,7 @@ fn batch() -> (Vec<u8>, u32) {
     (out, crc)
 }
 
-fn entries() -> Vec<Vec<u8>> {
+pub(crate) fn entries() -> Vec<Vec<u8>> {
     let (bytes, crc) = batch();
     let mut plain = vec![0; batch_entry_bytes(bytes.len())];
     encode_batch(&head(crc), &bytes, &mut plain);
@@ -123,6 +123,27 @@ fn the_slot_of_an_entry_comes_back_and_one_too_high_is_refused() {
         assert_eq!(Entry::decode(&encoded), Err(EntryError::Slot { found }));
         assert_eq!(peek(&encoded), Err(EntryError::Slot { found }));
     }
+}
+
+#[test]
+fn flags_of_a_later_build_are_refused_though_the_sums_hold() {
+    for mut encoded in entries() {
+        encoded[1] |= 0x40;
+        let summed = if encoded[0] == KIND_BATCH { 108 } else { encoded.len() - SUM_BYTES };
+        let sum = crc32c(&encoded[..summed]);
+        put_u32(&mut encoded, summed, sum);
+        let refused = EntryError::Flags { found: encoded[1] };
+        assert_eq!((Entry::decode(&encoded), peek(&encoded)), (Err(refused.clone()), Err(refused)));
+    }
+}
+
+#[test]
+fn a_batch_of_no_record_is_no_entry() {
+    let (bytes, crc) = batch();
+    let mut encoded = vec![0; batch_entry_bytes(bytes.len())];
+    encode_batch(&BatchHead { records: 0, ..head(crc) }, &bytes, &mut encoded);
+    let refused = EntryError::Length { what: "a batch of no record" };
+    assert_eq!((Entry::decode(&encoded), peek(&encoded)), (Err(refused.clone()), Err(refused)));
 }
 
 #[test]

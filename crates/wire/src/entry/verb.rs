@@ -132,6 +132,9 @@ impl Verb {
 pub(super) fn checked_place(entry: &[u8]) -> Result<Place, EntryError> {
     let (summed, sum) = entry.split_at(entry.len() - SUM_BYTES);
     check("verb", u32_at(sum, 0), crc32c(summed))?;
+    if entry[1] != 0 {
+        return Err(EntryError::Flags { found: entry[1] });
+    }
     place_at(entry, VERB_SLOT_AT)
 }
 

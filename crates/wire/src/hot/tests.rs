@@ -38,6 +38,19 @@ fn acks_come_back_in_their_groups() {
     }
 }
 
+#[test]
+fn an_ack_of_records_past_the_last_number_is_refused() {
+    let check = |start: u64, records: u32, wanted: Result<(), BadHead>| {
+        let (mut out, mut writer) = (Vec::new(), AckWriter::new());
+        writer.begin_group(7, Class::Express, &mut out);
+        writer.push(&Ack { no: BatchNo::new(1), start: position(start, 5), records, last_ms: 6 }, &mut out);
+        writer.end_group(position(9, 9), &mut out);
+        assert_eq!(walk_acks(&out, |_, ack| assert!(ack.end().seq_num >= ack.start.seq_num)), wanted);
+    };
+    check(u64::MAX - 2, 2, Ok(()));
+    check(u64::MAX - 1, 2, Err(BadHead));
+}
+
 proptest! {
     #[test]
     fn an_append_head_comes_back(session: u32, no: u64, expected in prop::option::of(any::<u64>()), resent: bool, batch_crc: u32) {

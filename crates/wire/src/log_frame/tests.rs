@@ -86,6 +86,7 @@ fn another_version_or_flag_is_refused() {
     assert_eq!(refused_with(|bytes| bytes[4] = 2), FrameHeaderError::Version { version: 2 });
     assert_eq!(refused_with(|bytes| bytes[6] = 96), FrameHeaderError::Version { version: 1 });
     assert_eq!(refused_with(|bytes| bytes[8] = 4), FrameHeaderError::Version { version: 1 });
+    assert_eq!(refused_with(|bytes| bytes[75] = 1), FrameHeaderError::Version { version: 1 });
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn refusal() -> Refusal {
 }
 
 /// Every message there is, each through `check`.
-fn each(mut check: impl FnMut(Kind, Vec<u8>, &dyn Fn(&[u8]) -> Option<bool>)) {
+pub(crate) fn each(mut check: impl FnMut(Kind, Vec<u8>, &dyn Fn(&[u8]) -> Option<bool>)) {
     macro_rules! all {
         ($($message:expr;)*) => {$({
             let message = $message;

@@ -38,11 +38,13 @@ fn any_flipped_bit_is_found() {
 
 #[test]
 fn another_version_is_refused() {
-    let mut bytes = encoded();
-    bytes[8] = 2;
-    let crc = crc32c(&bytes[8..HEADER_BYTES]);
-    put_u32(&mut bytes, 4, crc);
-    assert_eq!(SegmentHeader::decode(&bytes), Err(SegmentHeaderError::Version { version: 2 }));
+    for (at, version) in [(8, 3), (10, 1), (15, 1), (60, 1), (71, 1)] {
+        let mut bytes = encoded();
+        bytes[at] |= 2;
+        let crc = crc32c(&bytes[8..HEADER_BYTES]);
+        put_u32(&mut bytes, 4, crc);
+        assert_eq!(SegmentHeader::decode(&bytes), Err(SegmentHeaderError::Version { version }), "byte {at}");
+    }
 }
 
 proptest! {

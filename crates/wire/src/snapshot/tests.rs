@@ -44,7 +44,7 @@ fn sample(base: Option<BasePart>, previous: Option<(Epoch, u64)>) -> Snapshot {
     }
 }
 
-fn samples() -> [Snapshot; 3] {
+pub(crate) fn samples() -> [Snapshot; 3] {
     let part = |number, is_last| Some(BasePart { number, is_last });
     let empty =
         Snapshot { bundles: Vec::new(), applied: Vec::new(), streams: Vec::new(), ..sample(part(0, true), None) };
@@ -69,6 +69,27 @@ fn a_flipped_bit_and_a_missing_end_are_found() {
     for end in 0..bytes.len() {
         assert!(Snapshot::decode(&bytes[..end]).is_err(), "{end} bytes");
     }
+}
+
+#[test]
+fn what_no_snapshot_says_is_refused_though_its_sums_hold() {
+    let [delta, part, _] = samples();
+    let with = |snapshot: &Snapshot, at: usize, byte: u8| {
+        let mut bytes = snapshot.encode();
+        bytes[at] = byte;
+        let end = bytes.len() - 8;
+        let sum = crc32c(&bytes[HEADER_BYTES..end]);
+        put_u32(&mut bytes, end, sum);
+        Snapshot::decode(&bytes)
+    };
+    let unknown = |what| Err(SnapshotError::Object(ObjectError::Unknown { what }));
+    // The end of a base that is none, a flag of a later build, the part of a delta, and an epoch of no snapshot.
+    for (snapshot, at, byte) in [(&delta, 96, 2), (&part, 96, 5), (&delta, 100, 1)] {
+        assert_eq!(with(snapshot, at, byte), unknown("snapshot"), "byte {at}");
+    }
+    assert_eq!(with(&sample(None, None), 112, 1), unknown("snapshot"));
+    let first_stream_at = HEADER_BYTES + HEAD_BYTES + 2 * BUNDLE_BYTES + 2 * CHANNEL_BYTES;
+    assert_eq!(with(&delta, first_stream_at + 18, 1), unknown("stream"));
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn verb(rev: u64, verb: Verb) -> Entry<'static> {
     Entry::Verb { place: place(rev), verb }
 }
 
-fn sample() -> StreamRow {
+pub(crate) fn sample() -> StreamRow {
     let mut row = created();
     let batch = encoded_batch(&[950, 980]);
     let effect = Some(Effect::InstallToken(FencingToken::new("gen-42").unwrap()));
@@ -120,6 +120,9 @@ fn an_uncapped_batch_is_remembered_for_the_life_of_the_row() {
     let head = BatchHead { stamping, last_ms: 6000, ..plain };
     row.apply(&Entry::Batch { head, batch: &batch, effect: None }, 8).unwrap();
     assert!(row.has_uncapped);
+    row.apply(&verb(4, Verb::Reconfigure { config: StreamConfig::default() }), 0).unwrap();
+    row.apply(&verb(5, Verb::Trim { to: row.tail.seq_num }), 0).unwrap();
+    assert!(row.has_uncapped, "no later stamp is lower");
     assert_eq!(StreamRow::decode(&row.encode()), Ok(row));
 }
 
@@ -184,6 +187,7 @@ fn a_row_whose_lengths_or_format_are_wrong_is_refused_though_its_sum_holds() {
     };
     assert_eq!(with(0, 1), StreamRowError::Format { found: 1 });
     assert_eq!(with(0, 3), StreamRowError::Format { found: 3 });
+    assert_eq!((with(1, 2), with(7, 1)), (StreamRowError::Flags { found: 2 }, StreamRowError::Flags { found: 0 }));
     assert!(matches!(with(3, 4), StreamRowError::Short { .. }));
     assert!(matches!(with(4, 40), StreamRowError::Name(_)));
     assert!(matches!(with(4, 5), StreamRowError::Dedupe(_)));

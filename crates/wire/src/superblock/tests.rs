@@ -67,6 +67,7 @@ fn a_newer_log_is_refused_by_name() {
     };
     assert_eq!(with(12, 2), SuperblockError::Version { version: 2 });
     assert_eq!(with(14, 2), SuperblockError::Version { version: 1 });
+    assert_eq!(with(HEADER_BYTES + SEGMENT_BYTES + 36, 3), SuperblockError::Version { version: 1 });
     assert_eq!(with(16, 5), SuperblockError::Incompatible { incompat: 5 });
 }
 

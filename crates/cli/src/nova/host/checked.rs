@@ -86,11 +86,13 @@ fn table(out: &mut dyn Write, findings: &[Finding], looked: &Looked) -> io::Resu
         let (now, wanted) = (cell(&finding.now), cell(&finding.wanted));
         let line = format!("{item:items$}  {verdict:8}  {severity:6}  {now:nows$}  {wanted}");
         writeln!(out, "{}", line.trim_end())?;
-        if finding.verdict == Verdict::Off {
-            writeln!(out, "    why: {}\n    fix: {}", finding.why, short(&finding.fix))?;
+        match verdict {
+            Verdict::Off if now != finding.now => writeln!(out, "    now: {}", finding.now)?,
+            Verdict::Unknown if now != finding.now => writeln!(out, "    for: {}", finding.now)?,
+            _ => {}
         }
-        if finding.verdict == Verdict::Unknown && now != finding.now {
-            writeln!(out, "    for: {}", finding.now)?;
+        if *verdict == Verdict::Off {
+            writeln!(out, "    why: {}\n    fix: {}", finding.why, short(&finding.fix))?;
         }
     }
     let (off, unknown) = (off.len(), of(Verdict::Unknown).count());

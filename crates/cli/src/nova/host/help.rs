@@ -69,7 +69,9 @@ Examples:
   nova host disk --data /var/lib/nova
   nova host disk --data /var/lib/nova --duration 2s --output json
 
-The result is kept beside the data directory, as NAME.disk.json, where `nova host plan` finds it.";
+Writes in place and through a ring, by O_DSYNC and by fdatasync, one and several at once. What is found is kept beside the data
+directory, as NAME.disk.json: novad goes by it where log.sync, log.inline_commit and log.commits_in_flight are not set, and `nova host
+plan` writes it down.";
 
 pub(super) const SELFTEST: &str = "\
 Examples:
@@ -86,4 +88,4 @@ Examples:
   nova host top --http 10.0.0.7:8080 --interval 5s
   nova host top --once --output json
 
-It reads /metrics of novad's HTTP, or of a gateway's. It ends at an interrupt.";
+It reads /metrics of novad's HTTP, or of a gateway's. Times are means of the appends of one interval. It ends at an interrupt.";

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 use tuning::check::Subject;
-use tuning::machine::{DataDisk, Machine, Process, Sample};
+use tuning::machine::{DataDisk, Machine, Process, RingOps, Sample};
 use tuning::plan::{Goal, HostPlan};
 use tuning::settings::{Layers, Settings, SettingsError};
 use wire::refusal::Refusal;
@@ -116,6 +116,7 @@ impl LookArgs {
         let settings = self.novad.settings()?;
         let mut machine = Machine::new(&self.root, Process::here(), DataDisk::below(&settings.data));
         machine.device.clone_from(&self.device);
+        machine.ring = Some(RingOps::here());
         if !sample.is_zero() {
             machine.before = Some(Sample::of(&machine));
             std::thread::sleep(sample);

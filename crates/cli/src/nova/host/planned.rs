@@ -21,7 +21,7 @@ impl PlanArgs {
     pub(super) fn run(self, output: Output) -> Result<(), Failure> {
         let looked = self.look.look(Duration::ZERO)?;
         let plan = &looked.plan;
-        let file = plan.file(&looked.machine, &looked.settings, measured(&looked.settings.data).as_ref());
+        let file = plan.file(&looked.machine, &looked.settings, measured(&looked.settings.data)?.as_ref());
         let mut out = io::stdout().lock();
         match output {
             Output::Text => out.write_all(file.as_bytes())?,

@@ -3,12 +3,13 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use bench::disk::{DiskOptions, Method};
+use bench::disk::DiskOptions;
 use bench::net::NetOptions;
 use bench::store::{Op, StoreOptions};
 use clap::Args;
 use serde::Serialize;
 use tuning::host::nearest_directory;
+use tuning::measured::Method;
 use tuning::settings::StoreAddress;
 use wire::reason::Reason;
 use wire::refusal::Refusal;
@@ -141,7 +142,10 @@ fn disk(data: &std::path::Path) -> Part {
     let (p50, p99) = rung.map_or((None, None), |rung| (rung.p50.or(rung.max), rung.p99));
     let most = report.floor(1 << 20).map_or(0.0, |rung| rung.bytes_per_s / 1e6);
     let mut verdict = worded(p50, DISK_US, "4 KiB are durable");
-    verdict += &format!("; {most:.0} MB/s at 1 MiB; log.sync = {} suits it", judge(&report).sync);
+    verdict += &format!("; {most:.0} MB/s at 1 MiB");
+    if let Some(method) = judge(&report) {
+        verdict += &format!("; log.sync = {} suits it", method.sync);
+    }
     for warning in &report.warnings {
         verdict += &format!("; {warning}");
     }

@@ -18,6 +18,17 @@ fn chunks_are_bundled_once_they_are_large_many_or_old() {
 }
 
 #[test]
+fn copying_rests_only_while_what_waits_is_neither_much_nor_old() {
+    let rests = |chunks, now_ms| may_rest(Backlog { chunks, oldest_ms: 50 }, RULES, now_ms);
+    assert!(may_rest(Backlog::default(), RULES, i64::MAX), "nothing waits");
+    assert_eq!((rests(1, 60), rests(19, 60), rests(20, 60)), (true, true, false), "four times as many as are bundled");
+    assert_eq!((rests(1, 2049), rests(1, 2050)), (true, false), "twice as old as what is bundled");
+    assert!(rests(1, i64::MIN), "a clock that went back makes nothing old");
+    let late = BundleRules { age_ms: i64::MAX, chunks: usize::MAX, ..RULES };
+    assert!(may_rest(Backlog { chunks: 1_000, oldest_ms: 0 }, late, i64::MAX - 1));
+}
+
+#[test]
 fn bundles_that_are_half_dead_or_small_and_many_are_rewritten() {
     let rules = CompactRules { small_bytes: 10, small_count: 3, bytes: 100 };
     let fill = |live_bytes, bytes| Fill { live_bytes, bytes, created_ms: 0 };

@@ -115,6 +115,9 @@ impl Located {
             last_ms: fields.i64()?,
             arrival_ms: fields.i64()?,
         };
+        if located.first >= located.end {
+            return Err(fields.value(located.first.get()));
+        }
         fields.end()?;
         Ok(located)
     }

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustix::time::{ClockId, clock_gettime};
+
 use super::world::{Stream, World, block_on};
+use crate::channel::chunk_name;
 use crate::index::{CheckpointPolicy, Index, IndexOptions};
-use crate::store::{LocalDirectory, MemoryStore, Metered, StoreOp};
+use crate::store::{LocalDirectory, MemoryStore, Metered, PutNonce, StoreMeter, StoreOp};
 
 /// Chunks of one small extent for each of many streams, and of a large one for a few.
 #[test]
@@ -90,6 +93,64 @@ async fn apply_new_streams(index: &Index) {
             eprintln!("{streams} streams, {rate:.0} a second, {tables} tables wait");
         }
     }
+}
+
+/// Does some work, and says what that took.
+async fn told<T>(what: &str, meter: &StoreMeter, work: impl Future<Output = T>) -> T {
+    let spent = || {
+        let cpu = clock_gettime(ClockId::ProcessCPUTime);
+        let reads = meter.snapshot().rows.iter().filter(|row| row.op == StoreOp::Get).map(|row| row.calls).sum::<u64>();
+        (Duration::new(cpu.tv_sec.unsigned_abs(), u32::try_from(cpu.tv_nsec).unwrap()), reads)
+    };
+    let (start, (cpu, reads)) = (Instant::now(), spent());
+    let done = work.await;
+    let (took, (cpu_after, reads_after)) = (start.elapsed(), spent());
+    eprintln!("{what}: {took:?}, {:?} of CPU, {} reads", cpu_after - cpu, reads_after - reads);
+    done
+}
+
+/// A star ends with thirteen chunks that are not in its index durably, each with a sixth of 100 000 streams that are evenly spread among a
+/// million: what a start spends on them, and on the rows of as many streams as one of them has.
+#[test]
+#[ignore = "a measurement"]
+fn chunks_are_replayed_fast() {
+    const STREAMS: u32 = 1_000_000;
+    const ACTIVE: u32 = 100_000;
+    const CHUNKS: u32 = 13;
+    const IN_CHUNK: u32 = 16_384;
+    let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+    block_on(async {
+        let (store, meter) = Metered::new(Arc::new(LocalDirectory::open(directory.path()).unwrap()));
+        // A tenth of what ten million streams have by default.
+        let options = IndexOptions { cache_bytes: 6 << 20, ..IndexOptions::default() };
+        let mut world = World::open(Arc::clone(&store), 0, options).await;
+        let mut active = Vec::new();
+        for first in (0..STREAMS).step_by(IN_CHUNK as usize) {
+            let numbers = first..STREAMS.min(first + IN_CHUNK);
+            let mut all: Vec<_> = numbers.map(|number| Stream::numbered(number, &format!("{number:08}"))).collect();
+            let entries: Vec<_> = all.iter_mut().flat_map(|stream| [stream.create(), stream.append(1, 100)]).collect();
+            let chunk = world.build(&entries, 0);
+            world.position += 1;
+            world.index.apply(std::slice::from_ref(&chunk.0)).await.unwrap();
+            active.extend((first..).zip(all).filter(|(number, _)| number % (STREAMS / ACTIVE) == 0).map(|(_, it)| it));
+        }
+        world.index.checkpoint().await.unwrap();
+        world.index.upkeep().await.unwrap();
+        for round in 0..CHUNKS {
+            let mut append = |turn: u32| active[((turn * 7_919 + round * 10_007) % ACTIVE) as usize].append(1, 100);
+            let chunk = world.build(&(0..IN_CHUNK).map(&mut append).collect::<Vec<_>>(), 0);
+            world.position += 1;
+            store.put_if_absent(&chunk_name(chunk.0.at), chunk.0.bytes, PutNonce::fresh()).await.unwrap();
+        }
+        let prior = [world.ended()];
+        let world = world.crash().await;
+        let replayed = Box::pin(told("thirteen chunks", &meter, world.index.replay(&prior))).await.unwrap();
+        assert_eq!(replayed.chunks, u64::from(CHUNKS));
+        let world = world.crash().await;
+        let wanted: Vec<_> = active.iter().take(IN_CHUNK as usize).map(|stream| (stream.slot(), stream.id())).collect();
+        let rows = told("16 384 rows", &meter, world.index.rows_by_id(&wanted)).await.unwrap();
+        assert_eq!(rows.len(), wanted.len());
+    });
 }
 
 /// One slot takes chunks for half a minute, with checkpoints and upkeep as in life, only more often.

@@ -84,6 +84,8 @@ async fn life(seed: u64) {
         own_bytes: 6000,
         object_bytes: 12_000,
         bundle_bytes: 20_000,
+        // In every other life a step makes one bundle.
+        copy_time: if seed.is_multiple_of(2) { Duration::ZERO } else { settle_options().copy_time },
         ..settle_options()
     };
     let mut world = World::with(Arc::new(memory.clone()), options).await;

@@ -33,6 +33,33 @@ pub(super) fn directory_entry(file_name: &str) -> Option<Entry> {
     unescape(file_name).map(Entry::Directory)
 }
 
+/// What must hold of the name of a file, see [`crate::fuzzing`].
+#[cfg(any(test, feature = "fuzzing"))]
+pub(in crate::store) fn check(file_name: &str) {
+    let as_directory = directory_entry(file_name);
+    match object_entry(file_name) {
+        Some(Entry::Object(part)) => {
+            assert_eq!(format!("{}{OBJECT_SUFFIX}", escape(&part)), file_name);
+            assert_eq!(as_directory, None, "an object is no directory");
+        }
+        other => assert_eq!(other, None),
+    }
+    if let Some(Entry::Directory(part)) = as_directory {
+        assert_eq!(escape(&part), file_name);
+    }
+    if let Ok(name) = ObjectName::parse(file_name) {
+        let path = of_object(&name);
+        let mut parts: Vec<&str> = path.iter().filter_map(|part| part.to_str()).collect();
+        let last = parts.pop().and_then(object_entry);
+        let parts = parts.into_iter().map(directory_entry).chain([last]);
+        let read = parts.map(|part| match part {
+            Some(Entry::Object(part) | Entry::Directory(part)) => part,
+            None => panic!("{} is not read back", path.display()),
+        });
+        assert_eq!(read.collect::<Vec<_>>().join("/"), name.as_str());
+    }
+}
+
 fn plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'=')
 }

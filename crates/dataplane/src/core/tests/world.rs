@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use express_log::{EntryPos, NoRoom, RoomClass};
+use express_log::{CommitTimes, EntryPos, NoRoom, RoomClass};
 use wire::batch::BatchBuilder;
 use wire::bucket::{Bucket, BucketSpec};
 use wire::config::{Class, ConfigPatch};
@@ -52,12 +52,24 @@ pub(super) struct Fake {
     pub(super) freed: u64,
     /// What was said last of a batch for the log: content in bytes, and its first stamp.
     pub(super) noted: Option<(u32, i64)>,
+    /// When what is served was received, if it was not just now.
+    pub(super) received_ms: Option<u64>,
+    /// How long the last commit took.
+    pub(super) took: CommitTimes,
     minted: u64,
 }
 
 impl World for Fake {
     fn now(&self) -> Now {
         Now { wall_ms: self.wall_ms, mono: Duration::from_millis(self.mono_ms) }
+    }
+
+    fn received_at(&self) -> Duration {
+        Duration::from_millis(self.received_ms.unwrap_or(self.mono_ms))
+    }
+
+    fn commit_times(&self) -> CommitTimes {
+        self.took
     }
 
     fn store_room(&self) -> Result<(), NoRoom> {

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::check::{Finding, Subject, Verdict, check};
 use crate::host::FileSystem;
-use crate::machine::{DataDisk, Machine, Process};
+use crate::machine::{DataDisk, Machine, Process, RingOps, Told};
 use crate::plan::{Goal, HostPlan};
 use crate::settings::Settings;
 
@@ -17,6 +17,7 @@ pub(crate) struct Fake {
     pub(crate) process: Process,
     pub(crate) disk: DataDisk,
     pub(crate) settings: Settings,
+    pub(crate) ring: Option<Told<RingOps>>,
 }
 
 impl Fake {
@@ -33,7 +34,7 @@ impl Fake {
         };
         let process =
             Process { is_root: false, memlock_max: None, files_max: Some(1 << 20), cpus: (0..cpus).collect() };
-        Self { root, process, disk, settings: Settings::default() }
+        Self { root, process, disk, settings: Settings::default(), ring: None }
     }
 
     /// A server with one NVMe drive, `cores` cores of `threads` threads on `numas` nodes, threads numbered core by core first.
@@ -175,7 +176,9 @@ impl Fake {
     }
 
     pub(crate) fn machine(&self) -> Machine {
-        Machine::new(self.root.path(), self.process.clone(), self.disk.clone())
+        let mut machine = Machine::new(self.root.path(), self.process.clone(), self.disk.clone());
+        machine.ring.clone_from(&self.ring);
+        machine
     }
 
     pub(crate) fn plan(&self) -> HostPlan {

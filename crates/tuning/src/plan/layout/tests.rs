@@ -1,7 +1,8 @@
 use super::{Goal, HostPlan};
 use crate::machine::tests::fake::Fake;
 use crate::machine::{CpuList, Unknown};
-use crate::plan::{Measured, Plan};
+use crate::measured::CommitMethod;
+use crate::plan::Plan;
 use crate::settings::{Layers, LogSync, Settings};
 
 /// What the plan lays out: CPUs of interrupts, of the background, of shards.
@@ -108,12 +109,18 @@ fn taken(fake: &Fake, text: &str) -> Settings {
 fn novad_takes_the_plan_as_it_is() {
     let mut fake = Fake::server(16, 2, 2);
     fake.settings.data = "/var/lib/\"nova\"".into();
-    let measured = Measured { sync: LogSync::Fdatasync, how: "64KiB: 120 µs\nagainst 250".to_owned() };
+    let measured = CommitMethod {
+        sync: LogSync::Fdatasync,
+        inline_commit: false,
+        commits_in_flight: 4,
+        how: "64KiB: 120 µs\nagainst 250".to_owned(),
+    };
     let text = fake.plan().file(&fake.machine(), &fake.settings, Some(&measured));
     let settings = taken(&fake, &text);
     assert_eq!(usize::from(settings.shards), fake.plan().shards().len());
     assert_eq!(settings.data, fake.settings.data);
-    assert_eq!(settings.log.sync, LogSync::Fdatasync);
+    let log = &settings.log;
+    assert_eq!((log.sync, log.inline_commit, log.commits_in_flight), (LogSync::Fdatasync, false, 4));
     let memory = &settings.memory;
     let total = memory.shard_bytes_max.get() * u64::from(settings.shards) + memory.control_bytes_max.get();
     assert!(total < 60 << 30 && total > 50 << 30, "{total}");
