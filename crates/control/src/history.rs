@@ -9,20 +9,21 @@ mod counters;
 mod error;
 mod locate;
 mod nvme;
+mod reader;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use wire::crc::crc32c;
 use wire::handoff::{HistoryFrom, HistorySpan};
 use wire::ids::{SeqNum, StreamId};
 use wire::slot::Slot;
 
-use crate::core::block_cache::BlockCache;
 use crate::core::extent_walk::{Walk, Wanted};
 use crate::core::read_plan::{Piece, Run, runs, whole_extents};
-use crate::index::{Located, ObjectId};
+use crate::index::{Enough, Located, ObjectId};
 use crate::store::{Store, StoreError};
 
 pub use crate::core::extent_walk::WalkError;
@@ -32,15 +33,12 @@ pub use counters::HistoryCounts;
 pub use error::HistoryError;
 pub use locate::{Locate, LocateFuture};
 pub use nvme::{NvmeOpenError, NvmeOptions, remove_block_cache};
+use reader::{Extents, Reader, Readers, Resume};
 
 /// Bytes that a read brings at most, whatever it asks for; one entry and one small extent in any case.
 const READ_BYTES_MAX: u32 = 16 << 20;
 /// Bytes that room for answers is counted in.
 const UNIT_BYTES: usize = 4 << 10;
-/// Extents that one question to the index answers at most: those that are sent, and those that are fetched ahead.
-const EXTENTS_ASKED: usize = 64;
-/// Reads of which is remembered where they ended.
-const READERS_MAX: usize = 4096;
 /// Reads that a reader is fetched ahead at most.
 const AHEAD_MAX: u32 = 2;
 /// The least part of the memory that an answer may keep from being freed, as a divisor; a smaller answer is copied.
@@ -83,26 +81,11 @@ impl HistoryOptions {
 pub struct History {
     locate: Arc<dyn Locate>,
     blocks: Blocks,
-    readers: Mutex<BlockCache<(StreamId, SeqNum), Reader>>,
+    readers: Mutex<Readers>,
     /// Room for answers, in units of [`UNIT_BYTES`].
     room: Semaphore,
     room_units: u32,
     counters: Arc<Counters>,
-}
-
-/// What is known of whoever reads on from where a read ended.
-#[derive(Debug, Clone, Copy)]
-struct Reader {
-    /// Reads that each began where the one before ended.
-    reads: u32,
-    /// Where it goes on in an extent of which it has had a part.
-    resume: Option<Resume>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Resume {
-    extent: (ObjectId, u64),
-    at: u64,
 }
 
 /// A read.
@@ -128,8 +111,7 @@ impl History {
         let blocks = Blocks::new(store, options, Arc::clone(&counters))?;
         let room_units = u32::try_from((options.reads_bytes / UNIT_BYTES).max(1)).unwrap_or(u32::MAX);
         let room = Semaphore::new(room_units as usize);
-        let readers = Mutex::new(BlockCache::new(READERS_MAX));
-        Ok(Self { locate, blocks, readers, room, room_units, counters })
+        Ok(Self { locate, blocks, readers: Mutex::default(), room, room_units, counters })
     }
 
     /// The settled entries of a stream from there on: those of one extent or of several in a row, about `bytes_max` bytes, or of
@@ -150,11 +132,12 @@ impl History {
         let units = u32::try_from(question.bytes_max.div_ceil(UNIT_BYTES as u64)).unwrap_or(u32::MAX);
         // It is never closed.
         let _room = self.room.acquire_many(units.clamp(1, self.room_units)).await.ok();
-        let span = match self.answer(question).await {
+        let reader = self.reader(question);
+        let span = match self.answer(question, reader.as_ref()).await {
             Err(error) if error.is_damage() => {
                 self.counters.damaged_reads.add(1);
                 tracing::warn!(%error, "settled records are not as they should be: asking the index and the store afresh");
-                self.answer(question).await?
+                self.answer(question, None).await?
             }
             answer => answer?,
         };
@@ -196,8 +179,14 @@ impl History {
         self.blocks.memory_bytes()
     }
 
-    async fn answer(&self, question: Question) -> Result<HistorySpan, HistoryError> {
-        let extents = self.extents(question).await?;
+    async fn answer(&self, question: Question, reader: Option<&Reader>) -> Result<HistorySpan, HistoryError> {
+        let reads = reader.map_or(0, |reader| reader.reads.saturating_add(1));
+        let reach = question.bytes_max + self.ahead_bytes(question, reads);
+        let known = reader.map(|reader| &reader.extents).filter(|extents| extents.reach(reach));
+        let extents = match known {
+            Some(extents) => extents.clone(),
+            None => self.extents(question, Extents::wanted(reads, reach)).await?,
+        };
         let Some(first) = extents.first() else {
             let at = match question.from {
                 HistoryFrom::SeqNum(seq_num) => seq_num,
@@ -205,11 +194,9 @@ impl History {
             };
             return Ok(HistorySpan { bytes: Bytes::new(), first: at, end: at });
         };
-        let reader = self.reader(question);
         let resume = reader.and_then(|reader| reader.resume).filter(|resume| resume.extent == place(first));
-        let reads = reader.map_or(0, |reader| reader.reads.saturating_add(1));
         let whole = whole_extents(&extents, question.from, question.bytes_max);
-        let (span, resume) = if resume.is_none() && whole > 0 {
+        let (span, next) = if resume.is_none() && whole > 0 {
             (self.whole(question, &extents, whole, reads).await?, None)
         } else {
             let (span, at) = self.part(question, first, resume.map_or(0, |resume| resume.at)).await?;
@@ -217,32 +204,37 @@ impl History {
             self.fetch_ahead(rest, question, reads);
             (span, Some(Resume { extent: place(first), at }))
         };
-        self.readers().insert((question.stream_id, span.end), Reader { reads, resume }, 1);
+        let began = next.map(|next| Resume { at: next.at - span.bytes.len() as u64, ..next });
+        let reader = Reader { reads, first: span.first, began, resume: next, extents };
+        self.readers().insert(question.stream_id, span.end, reader);
         Ok(span)
     }
 
-    async fn extents(&self, question: Question) -> Result<Vec<Located>, HistoryError> {
+    async fn extents(&self, question: Question, enough: Enough) -> Result<Extents, HistoryError> {
         let Question { slot, stream_id, from, .. } = question;
+        self.counters.look_ups.add(1);
+        let asked = Instant::now();
         let from = match from {
             HistoryFrom::SeqNum(seq_num) => seq_num,
             HistoryFrom::Timestamp(ms) => match self.locate.extent_at_time(slot, stream_id, ms).await? {
                 Some(extent) => extent.first,
-                None => return Ok(Vec::new()),
+                None => return Ok(Extents::none(asked)),
             },
         };
-        Ok(self.locate.extents_from(slot, stream_id, from, EXTENTS_ASKED).await?)
+        let found = self.locate.extents_from(slot, stream_id, from, enough).await?;
+        Ok(Extents::found(found, enough, asked))
     }
 
-    fn readers(&self) -> std::sync::MutexGuard<'_, BlockCache<(StreamId, SeqNum), Reader>> {
+    fn readers(&self) -> std::sync::MutexGuard<'_, Readers> {
         self.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The reader that got its last records right before these.
+    /// The reader that got its last records right before these, or these.
     fn reader(&self, question: Question) -> Option<Reader> {
         let HistoryFrom::SeqNum(seq_num) = question.from else {
             return None;
         };
-        let reader = self.readers().get(&(question.stream_id, seq_num)).copied()?;
+        let reader = self.readers().at(question.stream_id, seq_num)?;
         self.counters.sequential_reads.add(1);
         Some(reader)
     }
@@ -347,10 +339,14 @@ impl History {
         (piece, asked)
     }
 
+    /// How far ahead a reader is fetched that has come back so often.
+    fn ahead_bytes(&self, question: Question, reads: u32) -> u64 {
+        u64::from(reads.min(AHEAD_MAX)) * question.bytes_max.max(self.blocks.block_bytes())
+    }
+
     /// Fetches what a reader that has read one behind the other will ask for next.
     fn fetch_ahead(&self, mut rest: impl Iterator<Item = Run>, question: Question, reads: u32) {
-        let reads = u64::from(reads.min(AHEAD_MAX));
-        let mut bytes = reads * question.bytes_max.max(self.blocks.block_bytes());
+        let mut bytes = self.ahead_bytes(question, reads);
         while let Some(run) = (bytes > 0).then(|| rest.next()).flatten() {
             let pieces = self.blocks.pieces(&run);
             let fetched = pieces.iter().take_while(|piece| {

@@ -48,6 +48,7 @@ use crate::store::{Store, Version};
 pub use age::{Due, Over};
 pub use error::IndexError;
 pub use fold::ExtentError;
+pub use lookup::Enough;
 pub use moves::{Move, Moved, Moves};
 pub use object_id::ObjectId;
 pub use options::{CheckpointPolicy, IndexOptions, SinceCheckpoint};

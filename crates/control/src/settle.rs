@@ -193,8 +193,8 @@ pub struct Settler {
     confirms_clock: bool,
     room: Option<Arc<Room>>,
     options: SettleOptions,
-    /// Held while extents move: two copies of one would be one too many.
-    copying: tokio::sync::Mutex<()>,
+    /// What is to be copied; held while extents move: two copies of one would be one too many.
+    copying: tokio::sync::Mutex<bundle::Surveyed>,
     frees: tokio::sync::Mutex<Frees>,
     reclaimed: tokio::sync::Mutex<reclaim::Gone>,
     survey: tokio::sync::Mutex<Survey>,

@@ -12,7 +12,7 @@ const LARGE_BYTES: u32 = 512 << 10;
 /// A smaller one that lies alone is fetched by its exact range.
 const EXACT_BYTES_MAX: u64 = 256 << 10;
 /// Extents that one read brings at most.
-const EXTENTS_A_READ_MAX: usize = 32;
+const EXTENTS_A_READ_MAX: usize = 128;
 
 /// What is fetched, and kept, in one piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

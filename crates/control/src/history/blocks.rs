@@ -25,10 +25,11 @@ use crate::store::{Effect, Store, StoreError, StoreOp};
 const BLOCK_BYTES_MIN: u32 = 4 << 10;
 /// What a block costs in memory besides its bytes, about.
 const BLOCK_ROW_BYTES: usize = 256;
-/// Small extents of one block that are fetched one by one; then the block is.
-const EXACT_GETS_A_BLOCK_MAX: u8 = 4;
+/// Small extents of one block that are fetched one by one at first; then the block is, which costs about as much as they did. When it
+/// has left memory and is wanted again, twice as many are: it was not worth its bytes.
+const EXACT_GETS_A_BLOCK_MIN: u16 = 4;
 /// Blocks of which is remembered how many small extents were fetched from them.
-const SPARSE_BLOCKS_MAX: usize = 4096;
+const SPARSE_BLOCKS_MAX: usize = 32 << 10;
 /// The share of the gets that hedges, and as many again that prefetches may take, as a divisor.
 const SPARE_DIVISOR: usize = 4;
 
@@ -112,7 +113,30 @@ struct Shared {
 struct State {
     memory: BlockCache<BlockKey, Block>,
     flights: HashMap<BlockKey, Arc<Flight>>,
-    sparse: BlockCache<BlockId, u8>,
+    sparse: BlockCache<BlockId, Sparse>,
+}
+
+/// What is asked of a block that small extents lie in.
+#[derive(Debug, Clone, Copy)]
+struct Sparse {
+    /// Extents that were fetched alone since the block was.
+    fetched: u16,
+    /// How many are, before the block is.
+    fetched_max: u16,
+}
+
+impl Sparse {
+    const NEW: Self = Self { fetched: 0, fetched_max: EXACT_GETS_A_BLOCK_MIN };
+
+    /// Whether the next extent is fetched alone, too.
+    fn take_exact(&mut self) -> bool {
+        let is_exact = self.fetched < self.fetched_max;
+        *self = match is_exact {
+            true => Self { fetched: self.fetched + 1, ..*self },
+            false => Self { fetched: 0, fetched_max: self.fetched_max.saturating_mul(2) },
+        };
+        is_exact
+    }
 }
 
 impl Blocks {
@@ -280,9 +304,10 @@ impl Shared {
         let Some(BlockKey { object, part: Part::Block(no) }) = pieces.first().map(|piece| piece.key) else {
             return true;
         };
-        let fetched = state.sparse.get(&(object, no)).copied().unwrap_or(0);
-        state.sparse.insert((object, no), fetched.saturating_add(1), 1);
-        fetched < EXACT_GETS_A_BLOCK_MAX
+        let mut sparse = state.sparse.get(&(object, no)).copied().unwrap_or(Sparse::NEW);
+        let is_exact = sparse.take_exact();
+        state.sparse.insert((object, no), sparse, 1);
+        is_exact
     }
 
     /// Keeps a block in memory; what has to leave for it goes to the cache file.

@@ -52,6 +52,8 @@ counters! {
     bytes;
     /// Reads that went on where an earlier one ended.
     sequential_reads;
+    /// Questions to the index where records lie.
+    look_ups;
     /// Reads that met missing or damaged records and asked afresh.
     damaged_reads;
     /// Blocks that were in memory.

@@ -17,10 +17,21 @@ const KIB: usize = 1 << 10;
 struct Map(Mutex<BTreeMap<StreamId, Vec<Located>>>);
 
 impl Locate for Map {
-    fn extents_from(&self, _: Slot, stream_id: StreamId, from: SeqNum, max: usize) -> LocateFuture<'_, Vec<Located>> {
+    fn extents_from(
+        &self,
+        _: Slot,
+        stream_id: StreamId,
+        from: SeqNum,
+        mut enough: Enough,
+    ) -> LocateFuture<'_, Vec<Located>> {
         let map = self.0.lock().unwrap();
         let extents = map.get(&stream_id).into_iter().flatten();
-        let found = extents.filter(|extent| from < extent.end).take(max).copied().collect();
+        let is_more = |extent: &Located| {
+            let is_more = enough.wants_more();
+            is_more.then(|| enough.count(extent));
+            is_more
+        };
+        let found = extents.filter(|extent| from < extent.end).copied().take_while(is_more).collect();
         Box::pin(async move { Ok(found) })
     }
 
@@ -423,6 +434,63 @@ async fn small_extents_alone_are_got_exactly_until_there_are_many_of_a_block() {
         read(&history, no, 1).await.unwrap();
     }
     assert_eq!((history.counts().gets, history.counts().get_bytes), (5, 4 * got[0] + bytes.len() as u64));
+}
+
+#[tokio::test]
+async fn a_block_that_left_memory_again_is_fetched_after_ever_more_extents_alone() {
+    let world = World::default();
+    let mut bytes = Vec::new();
+    for no in 0..100 {
+        let samples = batches(no, 1, 100);
+        bytes.extend(vec![0xdd; 200]);
+        world.locate(located(1, &samples, bytes.len()));
+        bytes.extend(bytes_of(&samples));
+    }
+    world.put(1, bytes.clone()).await;
+    // Room for a few extents, and none for the block.
+    let history = world.history(|options| options.memory_bytes = 2000);
+    let mut blocks = Vec::new();
+    for no in 0..100 {
+        let before = history.counts().get_bytes;
+        read(&history, no * 37 % 100, 1).await.unwrap();
+        blocks.extend((history.counts().get_bytes - before == bytes.len() as u64).then_some(no));
+    }
+    assert_eq!(blocks, [4, 13, 30, 63]);
+}
+
+#[tokio::test]
+async fn a_reader_of_many_small_extents_asks_the_index_now_and_then() {
+    let world = World::default();
+    let mut bytes = Vec::new();
+    for no in 0..3000 {
+        let samples = batches(no, 1, 100);
+        world.locate(located(1, &samples, bytes.len()));
+        bytes.extend(bytes_of(&samples));
+    }
+    world.put(1, bytes).await;
+    let history = world.history(|_| ());
+    let mut at = 0;
+    while at < 3000 {
+        let span = read(&history, at, 10 * KIB).await.unwrap();
+        assert_eq!(span.first.get(), at);
+        at = span.end.get();
+    }
+    let counts = history.counts();
+    assert!(counts.reads > 20 && counts.look_ups <= 6, "{counts:?}");
+}
+
+#[tokio::test]
+async fn whoever_took_a_part_of_an_answer_goes_on_where_that_began() {
+    let world = World::default();
+    // One extent of 100 blocks: read from its start, each read would get more of them.
+    world.settle(1, &batches(0, 200, 32 * KIB), 0).await;
+    let history = world.history(|options| options.memory_bytes = 256 << 10);
+    for no in (0..190).step_by(2) {
+        let span = read(&history, no, 128 * KIB).await.unwrap();
+        assert_eq!(span.first.get(), no);
+    }
+    let counts = history.counts();
+    assert!(counts.get_bytes < 40 << 20, "{counts:?}");
 }
 
 #[tokio::test]

@@ -23,6 +23,36 @@ const SCANS_AT_A_TIME: usize = 16;
 /// Streams that are looked up at a time.
 const ROWS_AT_A_TIME: usize = 64;
 
+/// How many extents are enough: a look-up ends with the one that brings the last byte, or is the last one.
+///
+/// It matters that it ends: rows of extents that became part of others are passed one by one until compaction drops them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Enough {
+    /// Extents at most.
+    pub extents: usize,
+    /// Bytes of extents; the last one may bring more.
+    pub bytes: u64,
+}
+
+impl Enough {
+    /// So many, however large.
+    #[must_use]
+    pub fn extents(extents: usize) -> Self {
+        Self { extents, bytes: u64::MAX }
+    }
+
+    /// Whether there is not enough yet.
+    pub(crate) fn wants_more(&self) -> bool {
+        self.extents > 0 && self.bytes > 0
+    }
+
+    /// One more was found.
+    pub(crate) fn count(&mut self, extent: &Located) {
+        self.extents -= 1;
+        self.bytes = self.bytes.saturating_sub(u64::from(extent.bytes));
+    }
+}
+
 impl Index {
     /// The stream that has a name.
     ///
@@ -76,7 +106,7 @@ impl Index {
         counts.try_fold(0, |sum, streams| async move { Ok(sum + streams) }).await
     }
 
-    /// At most `max` extents of a stream, in order: from the one that holds `from`, or the first one after it.
+    /// Extents of a stream, in order, until there are enough: from the one that holds `from`, or the first one after it.
     ///
     /// # Errors
     /// [`IndexError`] when the slot's database fails.
@@ -85,19 +115,19 @@ impl Index {
         slot: Slot,
         stream_id: StreamId,
         from: SeqNum,
-        max: usize,
+        mut enough: Enough,
     ) -> Result<Vec<Located>, IndexError> {
         let Some(open) = self.open_slot(slot).await? else { return Ok(Vec::new()) };
-        let mut extents = Vec::new();
         if let Some(last) = last_extent(&open, stream_id, from).await? {
-            extents.push(last);
-            extents.truncate(max);
-            return Ok(extents);
+            return Ok(vec![last]);
         }
+        let mut extents = Vec::new();
         let mut rows = open.scan(extent::from(stream_id, from), DurabilityLevel::Memory).await?;
-        while extents.len() < max {
+        while enough.wants_more() {
             let Some((key, value)) = rows.next().await? else { break };
-            extents.push(open.row(Located::decode(&key, &value))?);
+            let extent = open.row(Located::decode(&key, &value))?;
+            enough.count(&extent);
+            extents.push(extent);
         }
         Ok(extents)
     }

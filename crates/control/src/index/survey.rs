@@ -38,9 +38,24 @@ impl Index {
     /// # Errors
     /// [`IndexError`] when a slot's database fails.
     pub async fn chunks_in_use(&self) -> Result<Vec<InUse>, IndexError> {
+        self.chunks_within(object::chunks()).await
+    }
+
+    /// Those of these chunks that extents of any slot point to.
+    ///
+    /// # Errors
+    /// [`IndexError`] when a slot's database fails.
+    pub async fn chunks_still_in_use(&self, chunks: &BTreeSet<ObjectId>) -> Result<Vec<InUse>, IndexError> {
+        let (Some(first), Some(last)) = (chunks.first(), chunks.last()) else { return Ok(Vec::new()) };
+        let mut found = self.chunks_within(object::from_to(*first, *last)).await?;
+        found.retain(|chunk| chunks.contains(&chunk.object));
+        Ok(found)
+    }
+
+    async fn chunks_within(&self, range: Range<Vec<u8>>) -> Result<Vec<InUse>, IndexError> {
         let mut chunks = BTreeMap::new();
         for open in self.open_slots().await? {
-            let mut rows = open.scan(object::chunks(), DurabilityLevel::Memory).await?;
+            let mut rows = open.scan(range.clone(), DurabilityLevel::Memory).await?;
             while let Some((key, value)) = rows.next().await? {
                 let object = open.row(object::decode_key(&key))?;
                 let row = InUse::of(object, open.row(ObjectRow::decode(&value))?);
@@ -79,8 +94,7 @@ impl Index {
     pub async fn points_to(&self, slot: Slot, objects: &BTreeSet<ObjectId>) -> Result<bool, IndexError> {
         let (Some(first), Some(last)) = (objects.first(), objects.last()) else { return Ok(false) };
         let Some(open) = self.open_slot(slot).await? else { return Ok(false) };
-        let range = object::key(*first)..[&object::key(*last)[..], &[0]].concat();
-        let mut rows = open.scan(range, DurabilityLevel::Memory).await?;
+        let mut rows = open.scan(object::from_to(*first, *last), DurabilityLevel::Memory).await?;
         while let Some((key, value)) = rows.next().await? {
             let object = open.row(object::decode_key(&key))?;
             if objects.contains(&object) && open.row(ObjectRow::decode(&value))?.live_bytes > 0 {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use wire::ids::{Epoch, LogId, Lsn, Rev, SeqNum};
 use wire::stream_row::FoldError;
 
-use super::{ExtentError, IndexError, IndexOptions};
+use super::{Enough, ExtentError, IndexError, IndexOptions};
 use crate::channel::PriorChannel;
 use crate::store::{
     Fault, LocalDirectory, MemoryStore, ObjectName, ObjectPrefix, PutNonce, Rule, Store, StoreOp, When,
@@ -343,7 +343,7 @@ fn tasks_of_their_own_ask_and_apply_side_by_side() {
             let row = asker.row_by_name(BUCKET, &key).await.unwrap().unwrap();
             let (slot, id) = (row.slot(), row.stream_id);
             assert_eq!(asker.rows_by_id(&[(slot, id)]).await.unwrap(), [row]);
-            assert_eq!(asker.extents_from(slot, id, SeqNum::ZERO, 9).await.unwrap().len(), 1);
+            assert_eq!(asker.extents_from(slot, id, SeqNum::ZERO, Enough::extents(9)).await.unwrap().len(), 1);
             assert!(asker.extent_at_time(slot, id, 0).await.unwrap().is_some());
             (asker.list(BUCKET, "", 9).await.unwrap().len(), asker.count(BUCKET).await.unwrap())
         });

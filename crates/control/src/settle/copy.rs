@@ -29,6 +29,8 @@ use crate::store::{PutNonce, StoreError};
 const PUTS_MAX: u32 = 3;
 /// How far records of one extent are apart at most, unless they were before: what is too old goes by whole extents.
 const EXTENT_SPAN_MS_MAX: i64 = 3_600_000;
+/// Bytes of an extent that several became, at most: a reader is given them in one piece, and one that begins within it reads no more.
+const EXTENT_BYTES_MAX: u32 = 512 << 10;
 /// Streams that are looked up before other tasks get a turn.
 const STREAMS_A_TURN: usize = 256;
 
@@ -55,6 +57,8 @@ struct Copied {
 pub(super) struct Copying {
     pub(super) bundles: usize,
     pub(super) extents: usize,
+    /// Whether there was time for all.
+    pub(super) is_whole: bool,
 }
 
 /// A step that copies.
@@ -111,7 +115,7 @@ impl Settler {
             // Trimmed a moment ago, or its row is wrong: then it is not to be read again and again.
             self.skip(source.object);
         }
-        Ok(run.done)
+        Ok(Copying { is_whole: true, ..run.done })
     }
 
     /// What there is to copy of a slot's streams; nothing of one that is deleted.
@@ -331,19 +335,22 @@ struct Taken<'a> {
     begins_extent: bool,
 }
 
-/// Cuts what is copied of a stream into extents that span a bounded time.
+/// Cuts what is copied of a stream into extents of bounded size that span a bounded time.
 #[derive(Debug, Default)]
 struct Spans {
     start_ms: Option<i64>,
+    bytes: u32,
 }
 
 impl Spans {
     /// Whether these records begin a new extent.
     fn cuts_before(&mut self, located: &Located) -> bool {
         let start_ms = *self.start_ms.get_or_insert(located.first_ms);
-        let cuts = located.last_ms.saturating_sub(start_ms) > EXTENT_SPAN_MS_MAX;
+        self.bytes = self.bytes.saturating_add(located.bytes);
+        let is_long = located.last_ms.saturating_sub(start_ms) > EXTENT_SPAN_MS_MAX;
+        let cuts = is_long || self.bytes > EXTENT_BYTES_MAX;
         if cuts {
-            self.start_ms = Some(located.first_ms);
+            *self = Self { start_ms: Some(located.first_ms), bytes: located.bytes };
         }
         cuts
     }

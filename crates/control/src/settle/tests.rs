@@ -6,6 +6,7 @@ use wire::ids::Epoch;
 
 use super::*;
 use crate::history::{HistoryOptions, Locate};
+use crate::index::Enough;
 use crate::index::tests::world::block_on;
 use crate::store::{Fault, LocalDirectory, MemoryStore, ObjectName, Rule, Span, When};
 use world::{LATER_MS, World, settle_options};
@@ -81,7 +82,8 @@ fn a_bundle_tells_its_own_story() {
         assert_eq!(rows, [(3, 6), (2, 2)], "neighbours are one extent, with the verbs between them");
         let row = footer.extents[0];
         assert_eq!((row.first.get(), row.end.get(), row.entries), (3, 8, 4));
-        let extents = world.index.extents_from(header.slot, row.stream_id, row.first, 9).await.unwrap();
+        let extents =
+            world.index.extents_from(header.slot, row.stream_id, row.first, Enough::extents(9)).await.unwrap();
         assert_eq!((extents.len(), extents[0].crc, extents[0].content_bytes), (1, row.crc, row.content_bytes));
         assert_eq!((extents[0].first_ms, extents[0].last_ms), (row.first_ms, row.last_ms));
     });
@@ -246,6 +248,28 @@ fn a_step_that_takes_long_leaves_the_rest_to_the_next() {
 }
 
 #[test]
+fn a_survey_lasts_for_many_steps_and_what_has_gone_since_is_passed_over() {
+    block_on(async {
+        let options = SettleOptions { bundle_chunks: 2, ..settle_options() };
+        let mut world = World::with(Arc::new(MemoryStore::new()), options).await;
+        world.create(1).await;
+        world.write(6, 10).await;
+        let now_ms = unix_ms();
+        let chunks = async |world: &World| world.settler.bundle_step(now_ms).await.unwrap().chunks;
+        assert_eq!(chunks(&world).await, 2);
+        // Written after the survey: bundled once that is used up. Trimmed after it: never.
+        world.write(1, 10).await;
+        let entries = vec![world.trim(0, world.tail(0))];
+        world.commit(entries).await;
+        world.write(3, 10).await;
+        assert_eq!(chunks(&world).await, 0, "what was surveyed has gone");
+        assert_eq!([chunks(&world).await, chunks(&world).await], [2, 0], "one of three is too few");
+        assert_eq!(world.settler.counts().unreadable, 0);
+        world.check().await;
+    });
+}
+
+#[test]
 fn copying_rests_while_chunks_are_applied_unless_much_waits_or_for_long() {
     block_on(async {
         let hour = Duration::from_secs(3_600);
@@ -257,7 +281,8 @@ fn copying_rests_while_chunks_are_applied_unless_much_waits_or_for_long() {
         assert_eq!(world.settler.bundle_step(now_ms).await.unwrap().chunks, 2);
         assert!(world.settler.may_rest(now_ms));
         assert!(!world.settler.may_rest(now_ms + 2 * LATER_MS), "the oldest is twice as old as a chunk should become");
-        world.write(3, 10).await;
+        world.bundle().await;
+        world.write(8, 10).await;
         assert_eq!(world.settler.bundle_step(now_ms).await.unwrap().chunks, 2);
         assert!(!world.settler.may_rest(now_ms), "four times as many wait as are bundled at once");
         world.bundle().await;

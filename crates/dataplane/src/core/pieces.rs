@@ -212,7 +212,13 @@ impl Shard {
             // A trim came first, or it was settled: the row tells no more where this lies.
             return self.go_on(job, world);
         }
-        let taken = take(state, row, span);
+        let mut taken = take(state, row, span);
+        if let (Ok(_), Work::Subscription(subscription)) = (&taken, &mut state.work) {
+            match subscription.send_more(row, span, state.call.conn, world) {
+                Ok(frames) => (0..frames).for_each(|_| self.timings.delivered()),
+                Err(damaged) => taken = Err(damaged),
+            }
+        }
         if self.conclude_taken(job, taken, world) {
             self.go_on(job, world);
         }

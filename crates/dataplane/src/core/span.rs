@@ -65,6 +65,19 @@ pub(super) struct Span<'a> {
     pub(super) is_checked: bool,
 }
 
+impl Span<'_> {
+    /// Whether it holds records from there on, as far as the row tells.
+    pub(super) fn reaches(&self, row: &Row, from: SeqNum) -> bool {
+        from < row.tail.seq_num
+            && match self.lies {
+                Lies::Store { end, .. } => from < end,
+                Lies::Log { log, segment, offset } => {
+                    !extents_within(row, (log, segment, offset), self.bytes.len(), from).is_empty()
+                }
+            }
+    }
+}
+
 /// A span that isn't what the index says it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the records {at} bytes into {lies} are damaged: {what}")]

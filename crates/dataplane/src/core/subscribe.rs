@@ -72,9 +72,29 @@ impl Subscription {
         self.cursor.cross(row, next, &mut self.payload);
     }
 
-    /// Takes what it may from a span.
+    /// Takes what it may from a span into one frame.
     pub(super) fn gather(&mut self, row: &Row, span: Span<'_>) -> Result<(), Damaged> {
         gather(row, span, &mut self.cursor, &mut self.payload)
+    }
+
+    /// Sends full frames of a span until less than one is left of it, or no credit: what is left then is fetched again. How many.
+    pub(super) fn send_more(
+        &mut self,
+        row: &Row,
+        span: Span<'_>,
+        conn: ConnId,
+        world: &mut impl World,
+    ) -> Result<usize, Damaged> {
+        let mut sent = 0;
+        while self.cursor.is_full && !self.payload.is_empty() && span.reaches(row, self.cursor.next) {
+            send(self, row, conn, world);
+            sent += 1;
+            if self.credit_bytes <= 0 {
+                break;
+            }
+            self.gather(row, span)?;
+        }
+        Ok(sent)
     }
 }
 

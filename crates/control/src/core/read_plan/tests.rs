@@ -2,7 +2,7 @@ use wire::handoff::HistoryFrom;
 use wire::ids::{Epoch, Rev, SeqNum};
 use wire::slot::Slot;
 
-use super::{LARGE_BYTES, Part, runs, whole_extents};
+use super::{EXTENTS_A_READ_MAX, LARGE_BYTES, Part, runs, whole_extents};
 use crate::index::{Located, ObjectId};
 
 pub(crate) fn object(id: u128) -> ObjectId {
@@ -72,8 +72,8 @@ fn as_many_extents_are_sent_as_fit_and_one_at_least() {
     let sent = |bytes_max| whole_extents(&extents, from(0), bytes_max);
     assert_eq!([sent(0), sent(100), sent(299), sent(300), sent(1000)], [1, 1, 2, 3, 5]);
     assert_eq!(whole_extents(&[], from(0), 1000), 0);
-    let many: Vec<_> = (0..100).map(|no| extent(object(1), 0, 1, no..no + 1)).collect();
-    assert_eq!(whole_extents(&many, from(0), 1000), 32);
+    let many: Vec<_> = (0..200).map(|no| extent(object(1), 0, 1, no..no + 1)).collect();
+    assert_eq!(whole_extents(&many, from(0), 1000), EXTENTS_A_READ_MAX);
 }
 
 #[test]

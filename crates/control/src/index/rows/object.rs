@@ -31,6 +31,11 @@ pub(in crate::index) fn key(object: ObjectId) -> Vec<u8> {
     key
 }
 
+/// The bounds of the objects from one to another, both among them.
+pub(in crate::index) fn from_to(first: ObjectId, last: ObjectId) -> Range<Vec<u8>> {
+    key(first)..[&key(last)[..], &[0]].concat()
+}
+
 /// The bounds of the chunks of a channel.
 pub(in crate::index) fn chunks_of(incarnation: Epoch) -> Range<Vec<u8>> {
     let first = |incarnation| key(ObjectId::Chunk(ChunkId { incarnation, position: 0 }));

@@ -6,7 +6,7 @@ use wire::ids::{Epoch, SeqNum};
 
 use super::check;
 use super::world::{Stream, World, block_on};
-use crate::index::{IndexError, IndexOptions, Located, Move, Moved, Moves, ObjectId};
+use crate::index::{Enough, IndexError, IndexOptions, Located, Move, Moved, Moves, ObjectId};
 use crate::store::MemoryStore;
 
 #[test]
@@ -31,7 +31,7 @@ fn records_are_found_by_number_and_by_time() {
         assert_eq!(world.extents(&stream, 199).await, all[19..]);
         assert_eq!(world.extents(&stream, 200).await, []);
         let (slot, id) = (stream.slot(), stream.id());
-        assert_eq!(world.index.extents_from(slot, id, SeqNum::new(30), 2).await.unwrap(), all[3..5]);
+        assert_eq!(world.index.extents_from(slot, id, SeqNum::new(30), Enough::extents(2)).await.unwrap(), all[3..5]);
         for ms in -1..42_000 {
             if ms % 500 == 0 || ms < 0 {
                 let found = world.index.extent_at_time(slot, id, ms).await.unwrap();

@@ -18,7 +18,7 @@ use wire::slot::Slot;
 use wire::stream_row::StreamRow;
 
 use crate::channel::{ChunkId, CommittedChunk, PriorChannel, chunk_name};
-use crate::index::{Index, IndexError, IndexOptions, IndexOwner, Located, SlotMade};
+use crate::index::{Enough, Index, IndexError, IndexOptions, IndexOwner, Located, SlotMade};
 use crate::store::{ObjectPrefix, PutNonce, Store};
 
 pub(crate) const BUCKET: BucketId = BucketId::from_bytes([9; 16]);
@@ -284,7 +284,10 @@ impl World {
     }
 
     pub(crate) async fn extents(&self, stream: &Stream, from: u64) -> Vec<Located> {
-        self.index.extents_from(stream.slot(), stream.id(), SeqNum::new(from), usize::MAX).await.unwrap()
+        self.index
+            .extents_from(stream.slot(), stream.id(), SeqNum::new(from), Enough::extents(usize::MAX))
+            .await
+            .unwrap()
     }
 
     /// Every row of every slot.

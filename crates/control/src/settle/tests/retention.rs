@@ -6,6 +6,7 @@ use wire::handoff::ToShard;
 
 use super::world::{World, right};
 use super::{ClockFault, ClockLook};
+use crate::index::Enough;
 use crate::index::tests::world::block_on;
 use crate::store::{Fault, MemoryStore, Rule};
 
@@ -80,7 +81,11 @@ fn an_extent_of_a_bundle_spans_an_hour_at_most_so_that_age_is_kept_to() {
         }
         world.settle().await;
         let stream = &world.data.streams[0];
-        let extents = world.index.extents_from(stream.slot(), stream.id(), wire::ids::SeqNum::ZERO, 9).await.unwrap();
+        let extents = world
+            .index
+            .extents_from(stream.slot(), stream.id(), wire::ids::SeqNum::ZERO, Enough::extents(9))
+            .await
+            .unwrap();
         let bounds: Vec<_> = extents.iter().map(|extent| (extent.first.get(), extent.end.get())).collect();
         assert_eq!(bounds, [(0, 12), (12, 24), (24, 27)]);
         assert!(extents.iter().all(|extent| extent.object == extents[0].object));
@@ -153,10 +158,8 @@ fn what_is_too_much_goes_batch_by_batch_whatever_their_sizes() {
 async fn large(store: &MemoryStore, batches: u64) -> World {
     let mut world = World::new(Arc::new(store.clone())).await;
     world.create(1).await;
-    for _ in 0..batches {
-        let entries = vec![world.append(0, 3, 300_000)];
-        world.commit(entries).await;
-    }
+    let entries = (0..batches).map(|_| world.append(0, 3, 300_000)).collect();
+    world.commit(entries).await;
     world.settle().await;
     world.data.streams[0].config.retention.max_bytes = 900_000;
     let entries = vec![world.data.streams[0].reconfigure()];

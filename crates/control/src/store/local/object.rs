@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -248,7 +248,7 @@ impl Files {
         let failed = |e: io::Error| StoreError::from_io(op, name.as_str(), Effect::None, e);
         let damaged = |fault| StoreError::Corrupt { target: name.to_string(), fault };
         let path = self.root.join(path::of_object(name));
-        let mut file = match File::open(&path) {
+        let file = match File::open(&path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(StoreError::NotFound { name: name.clone() }),
             Err(e) => return Err(failed(e)),
@@ -259,8 +259,7 @@ impl Files {
         let body_bytes =
             found.checked_sub(expected).ok_or_else(|| damaged(CorruptObject::Short { found, expected }))?;
         let mut bytes = [0; TRAILER_BYTES];
-        file.seek(SeekFrom::Start(body_bytes)).map_err(failed)?;
-        file.read_exact(&mut bytes).map_err(failed)?;
+        file.read_exact_at(&mut bytes, body_bytes).map_err(failed)?;
         let trailer = Trailer::decode(&bytes, body_bytes).map_err(damaged)?;
         Ok((file, trailer))
     }
