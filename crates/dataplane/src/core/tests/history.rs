@@ -7,6 +7,7 @@ use wire::message::{Read, Start, StreamGet, Subscribe, Trim, TrimTo};
 use wire::reason::Reason;
 
 use super::moves::reclass;
+use super::store::EXTENT_ENTRIES;
 use super::world::*;
 
 fn from(seq_num: u64) -> Read {
@@ -333,6 +334,35 @@ fn a_trim_while_history_is_fetched_is_told() {
     test.call(B, &Trim { address: address("s"), to: TrimTo::SeqNum(SeqNum::new(7)) });
     test.serve_readers();
     assert!(matches!(&test.told(A)[..], [Told::Refused(_, it)] if it.reason == Reason::Trimmed));
+}
+
+#[test]
+fn what_came_from_history_fills_as_many_frames_as_it_can() {
+    let mut test = Test::new();
+    let body = "x".repeat(200_000);
+    for _ in 0..20 {
+        test.put("s", &[&body]).unwrap();
+    }
+    test.settle_and_free();
+    let bodies = |told: Told| if let Told::Records(_, page) = told { Some(page.bodies.len()) } else { None };
+    let frames = |test: &mut Test, conn| -> Vec<usize> {
+        test.serve_readers();
+        test.told(conn).into_iter().filter_map(bodies).collect()
+    };
+    test.call(B, &subscribe(0));
+    let told = frames(&mut test, B);
+    let before = test.shard.counts.history_reads;
+    assert_eq!(told, [1; 20]);
+    assert_eq!(before, 20_u64.div_ceil(EXTENT_ENTRIES as u64));
+
+    // With little credit, what is left of it is asked for again.
+    let little = Subscribe { credit_bytes: 1, subscription: 6, ..subscribe(0) };
+    test.call(C, &little);
+    assert_eq!(frames(&mut test, C), [1]);
+    assert_eq!(test.shard.counts.history_reads - before, 1);
+    let more = wire::message::Credit { subscription: 6, bytes: u32::MAX };
+    test.call(C, &more);
+    assert_eq!(frames(&mut test, C), [1; 19]);
 }
 
 #[test]

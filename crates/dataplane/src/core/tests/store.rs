@@ -14,7 +14,7 @@ use super::world::{Fake, Test};
 use crate::core::SettledTo;
 
 /// Entries that lie in one extent.
-const EXTENT_ENTRIES: usize = 3;
+pub(super) const EXTENT_ENTRIES: usize = 3;
 
 /// An entry of a stream in the store.
 #[derive(Debug)]
