@@ -34,6 +34,11 @@ pub(crate) fn busy_us() -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
+/// How long a thread has run, by its `schedstat`.
+pub(crate) fn ran(schedstat: &str) -> Option<Duration> {
+    schedstat.split_whitespace().next()?.parse().ok().map(Duration::from_nanos)
+}
+
 /// How long a thread might have run and others did, in microseconds, by its `schedstat`.
 pub(crate) fn waited_us(schedstat: &str) -> Option<u64> {
     let ns: u64 = schedstat.split_whitespace().nth(1)?.parse().ok()?;
@@ -52,7 +57,9 @@ pub(crate) fn steal_us(stat: &str, cpu: usize) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Thread, busy_us, steal_us, waited_us};
+    use std::time::Duration;
+
+    use super::{Thread, busy_us, ran, steal_us, waited_us};
 
     const STAT: &str = "cpu  10 0 20 30 0 0 0 9 0 0\ncpu0 5 0 10 15 0 0 0 2 0 0\ncpu1 5 0 10 15 0 0 0 7 1 0\n\
                         cpu10 5 0 10 15 0 0 0 8 0 0\nintr 5 0\n";
@@ -67,10 +74,12 @@ mod tests {
 
     #[test]
     fn a_thread_that_was_ready_and_did_not_run_has_waited() {
-        assert_eq!(waited_us("5000000 1234567 89\n"), Some(1_234));
+        let schedstat = "5000000 1234567 89\n";
+        assert_eq!((ran(schedstat), waited_us(schedstat)), (Some(Duration::from_millis(5)), Some(1_234)));
         for schedstat in ["", "1", "1 x 2"] {
             assert_eq!(waited_us(schedstat), None, "{schedstat}");
         }
+        assert_eq!((ran(""), ran("x 1 2")), (None, None));
     }
 
     #[test]

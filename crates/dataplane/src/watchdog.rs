@@ -1,8 +1,9 @@
 //! Does every shard still turn, and what is done about one that does not?
 //!
 //! Each shard beats ten times a second. A thread of its own looks on: after a second of silence it says so and wakes the
-//! shard through a waker that was stored before, which reaches even an executor that sleeps with runnable tasks; after
-//! [`STUCK_MAX`] it ends the process, for a shard that never turns again holds its streams.
+//! shard through a waker that was stored before, which reaches even an executor that sleeps with runnable tasks. A shard that
+//! never turns again holds its streams, so that the process ends: after [`LOOP_MAX`] of a shard that works on one turn all that
+//! time, which is a loop without an end, and after [`STUCK_MAX`] of one that waits, for a slow disk comes back.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,15 +11,17 @@ use std::task::Waker;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::cpu::{Thread, steal_us, waited_us};
+use crate::cpu::{Thread, ran, steal_us, waited_us};
 use crate::hop::Mailbox;
 
 /// How often a shard beats.
 pub(crate) const BEAT_EVERY: Duration = Duration::from_millis(100);
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Looks after which it is looked what CPU the shards get.
-const LOOKS_A_SECOND: u64 = 4;
+const LOOKS_A_SECOND: u64 = 5;
 const STALL_MIN: Duration = Duration::from_secs(1);
+/// CPU time in silence: far more than any turn takes, also of a shard with millions of streams.
+const LOOP_MAX: Duration = Duration::from_secs(4);
 const STUCK_MAX: Duration = Duration::from_secs(30);
 
 macro_rules! tasks {
@@ -177,6 +180,30 @@ impl Watchdog {
 struct Seen {
     beats: u64,
     silent: Duration,
+    /// CPU time of its thread at the last look, where the kernel tells.
+    ran: Option<Duration>,
+    /// CPU time since it is silent.
+    worked: Duration,
+}
+
+impl Seen {
+    /// Notes that the shard is silent for another while.
+    fn add(&mut self, passed: Duration, ran: Option<Duration>) {
+        if let (Some(before), Some(now)) = (self.ran, ran) {
+            // A thread whose virtual CPU stood still is told to have run all that time, once it goes on.
+            self.worked += now.saturating_sub(before).min(passed);
+        }
+        self.silent += passed;
+        self.ran = ran;
+    }
+
+    /// Why the process must end, if it must.
+    fn verdict(&self) -> Option<String> {
+        if self.worked >= LOOP_MAX {
+            return Some(format!("has worked for {} ms on one turn", millis(self.worked)));
+        }
+        (self.silent >= STUCK_MAX).then(|| format!("has not turned for {} s", self.silent.as_secs()))
+    }
 }
 
 fn watch(mailboxes: &[Mailbox], is_over: &AtomicBool) {
@@ -216,20 +243,32 @@ fn look_at_cpus(mailboxes: &[Mailbox]) {
 
 fn look(shard: usize, pulse: &Pulse, seen: &mut Seen, passed: Duration) {
     let beats = pulse.beats.load(Ordering::Relaxed);
+    let ran = pulse.thread.get().and_then(|thread| ran(&std::fs::read_to_string(thread.schedstat()).ok()?));
     if beats != seen.beats || beats == 0 || pulse.is_over.load(Ordering::Relaxed) {
         if seen.silent >= STALL_MIN {
             tracing::warn!(shard, stalled_ms = millis(seen.silent), "the shard turns again");
         }
-        *seen = Seen { beats, silent: Duration::ZERO };
+        *seen = Seen { beats, ran, ..Seen::default() };
         return;
     }
     let before = seen.silent;
-    seen.silent += passed;
-    if seen.silent < STALL_MIN {
-        return;
+    seen.add(passed, ran);
+    if seen.silent >= STALL_MIN {
+        stalled(shard, pulse, seen, before < STALL_MIN);
     }
+    if let Some(why) = seen.verdict() {
+        pulse.stood_still_in.store(pulse.task.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let task = pulse.stood_still_in();
+        tracing::error!(shard, task, stalled_ms = millis(seen.silent), "the shard is stuck; the process ends");
+        eprintln!("nova: shard {shard} {why} ({}); the process ends", task.unwrap_or("no task"));
+        std::process::abort();
+    }
+}
+
+/// Counts a stall, tells of a new one, and wakes the shard.
+fn stalled(shard: usize, pulse: &Pulse, seen: &Seen, is_new: bool) {
     pulse.stall_last_ms.store(millis(seen.silent), Ordering::Relaxed);
-    if before < STALL_MIN {
+    if is_new {
         pulse.stalls.fetch_add(1, Ordering::Relaxed);
         pulse.stood_still_in.store(pulse.task.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         let task = pulse.stood_still_in();
@@ -237,11 +276,6 @@ fn look(shard: usize, pulse: &Pulse, seen: &mut Seen, passed: Duration) {
     }
     if let Some(waker) = pulse.poke.get() {
         waker.wake_by_ref();
-    }
-    if seen.silent >= STUCK_MAX {
-        tracing::error!(shard, stalled_ms = millis(seen.silent), "the shard is stuck; the process ends");
-        eprintln!("nova: shard {shard} has not turned for {} s; the process ends", seen.silent.as_secs());
-        std::process::abort();
     }
 }
 

@@ -22,6 +22,7 @@ const KILL: u64 = 1;
 const SLEEP: u64 = 2;
 const FAIL: u64 = 3;
 const PANIC: u64 = 4;
+const SPIN: u64 = 5;
 
 static RULES: [AtomicU64; Point::ALL.len()] = [const { AtomicU64::new(0) }; Point::ALL.len()];
 static CLOCK_MS: AtomicI64 = AtomicI64::new(0);
@@ -33,6 +34,7 @@ fn pack(rule: Rule) -> u64 {
         Rule::Sleep(ms) => SLEEP << SHIFT | u64::from(ms),
         Rule::Fail => FAIL << SHIFT,
         Rule::Panic => PANIC << SHIFT,
+        Rule::Spin => SPIN << SHIFT,
     }
 }
 
@@ -53,7 +55,15 @@ fn meet(point: Point, rule: u64) {
         SLEEP => thread::sleep(Duration::from_millis(rule & NUMBER)),
         KILL if RULES[point as usize].fetch_sub(1, Ordering::Relaxed) & NUMBER == 1 => end(point),
         PANIC => panic!("fail point {}", point.name()),
+        SPIN => spin(point),
         _ => {}
+    }
+}
+
+/// Works on without an end, as long as the script says so.
+fn spin(point: Point) {
+    while RULES[point as usize].load(Ordering::Relaxed) >> SHIFT == SPIN {
+        std::hint::spin_loop();
     }
 }
 

@@ -9,6 +9,7 @@
 //! | `<point>: kill <n>` | the n-th time from now that the point is reached, the process ends as by `kill -9` |
 //! | `<point>: sleep <ms>` | whoever reaches it waits so long; the store's points wait without holding a thread up |
 //! | `<point>: panic` | whoever reaches it panics |
+//! | `<point>: spin` | whoever reaches it works on and never goes on, until the script says otherwise |
 //! | `<point>: fail` | a request to the store fails; of the store's points only |
 //! | `clock: <ms>` | the wall clock is so much ahead of the system's, or behind it when negative |
 //! | `hurry` | what the background does in minutes or days, it does in parts of a second; from the start only |

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use super::{LOOK_EVERY, Pulse, STALL_MIN, Seen, Task, look};
+use super::{LOOK_EVERY, Pulse, STALL_MIN, STUCK_MAX, Seen, Task, look};
 
 #[derive(Default)]
 struct Pokes(AtomicU64);
@@ -27,7 +27,7 @@ fn a_silent_shard_is_poked_after_a_second_and_counted_once() {
     }
     assert_eq!(LOOK_EVERY * looks, STALL_MIN);
     look(0, &pulse, &mut seen, LOOK_EVERY);
-    assert_eq!(pulse.counters()[..3], [("stalls", 1), ("stall_last_ms", 1_250), ("beat_late_max_ms", 3)]);
+    assert_eq!(pulse.counters()[..3], [("stalls", 1), ("stall_last_ms", 1_200), ("beat_late_max_ms", 3)]);
     pulse.beat(Duration::ZERO);
     look(0, &pulse, &mut seen, LOOK_EVERY);
     assert_eq!(seen.silent, Duration::ZERO);
@@ -63,4 +63,33 @@ fn a_shard_that_has_not_begun_or_has_ended_does_not_stall() {
         look(0, &pulse, &mut seen, LOOK_EVERY);
     }
     assert_eq!(pulse.counters()[0], ("stalls", 0));
+}
+
+/// A look at a silent shard whose thread has run for so long in all.
+fn looked(seen: &mut Seen, ran: Option<Duration>) -> Option<String> {
+    seen.add(LOOK_EVERY, ran);
+    seen.verdict()
+}
+
+#[test]
+fn a_shard_that_works_on_one_turn_ends_the_process_within_seconds_and_one_that_waits_does_not() {
+    let mut seen = Seen { ran: Some(Duration::ZERO), ..Seen::default() };
+    let looks = u32::try_from(LOOP_MAX.as_millis() / LOOK_EVERY.as_millis()).unwrap();
+    let verdict = (1..=looks).find(|looks| looked(&mut seen, Some(LOOK_EVERY * *looks)).is_some());
+    assert_eq!(verdict, Some(looks), "four seconds on its CPU");
+    // It waits: for the disk, or for its CPU.
+    let mut seen = Seen { ran: Some(Duration::ZERO), ..Seen::default() };
+    let looks = u32::try_from(STUCK_MAX.as_millis() / LOOK_EVERY.as_millis()).unwrap();
+    assert_eq!((1..looks).find(|_| looked(&mut seen, Some(Duration::from_millis(3))).is_some()), None);
+    assert!(looked(&mut seen, Some(Duration::from_millis(3))).is_some_and(|why| why.contains("not turned for 30 s")));
+}
+
+#[test]
+fn a_thread_that_seems_to_have_run_for_long_at_once_did_not_loop() {
+    let mut seen = Seen { ran: Some(Duration::ZERO), ..Seen::default() };
+    assert_eq!(looked(&mut seen, Some(Duration::from_secs(20))), None);
+    assert_eq!(seen.worked, LOOK_EVERY);
+    // The kernel tells nothing.
+    let mut seen = Seen::default();
+    assert!((0..50).all(|_| looked(&mut seen, None).is_none()) && seen.worked.is_zero());
 }

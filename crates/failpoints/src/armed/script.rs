@@ -15,6 +15,8 @@ pub(super) enum Rule {
     Fail,
     /// Whoever reaches it panics.
     Panic,
+    /// Whoever reaches it works on and never goes on.
+    Spin,
 }
 
 /// A whole script.
@@ -55,6 +57,7 @@ fn rule(point: Point, what: &str) -> Option<Rule> {
         Some(("kill", count)) => number(count).map(Rule::Kill),
         Some(("sleep", ms)) => number(ms).map(Rule::Sleep),
         None if what == "panic" => Some(Rule::Panic),
+        None if what == "spin" => Some(Rule::Spin),
         None if what == "fail" && point.is_of_the_store() => Some(Rule::Fail),
         _ => None,
     }
@@ -66,10 +69,16 @@ mod tests {
 
     #[test]
     fn a_script_says_what_it_says_and_nothing_else_is_one() {
-        let script: Script =
-            "chunk-put: kill 2\nstore-write: fail\nhead-write: panic\n\nclock: -31536000000\nhurry\n".parse().unwrap();
-        let rules =
-            vec![(Point::ChunkPut, Rule::Kill(2)), (Point::StoreWrite, Rule::Fail), (Point::HeadWrite, Rule::Panic)];
+        let script: Script = "chunk-put: kill 2\nstore-write: fail\nhead-write: panic\n\nhead-written: spin\n\
+             clock: -31536000000\nhurry\n"
+            .parse()
+            .unwrap();
+        let rules = vec![
+            (Point::ChunkPut, Rule::Kill(2)),
+            (Point::StoreWrite, Rule::Fail),
+            (Point::HeadWrite, Rule::Panic),
+            (Point::HeadWritten, Rule::Spin),
+        ];
         assert_eq!(script, Script { rules, clock_ms: -31_536_000_000, is_hurried: true });
         for wrong in
             ["chunk-put", "chunk-put: kill", "chunk-put: kill 0", "chunk-put: fail", "chunk: kill 1", "clock: x"]
