@@ -1,4 +1,4 @@
-//! How does a test get a disk that is small?
+//! How does a test get a disk that is small, and how does it run the tools that make one?
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,9 +28,9 @@ impl LoopDisk {
         let (image, mount) = (scratch.join("image"), scratch.join("mount"));
         std::fs::create_dir(&mount).expect("a directory to mount on");
         let size = format!("{mib}M");
-        run("truncate", &["-s", &size, path(&image)])?;
-        run("mkfs.ext4", &["-q", "-F", "-m", "0", path(&image)])?;
-        run("mount", &["-o", "loop", path(&image), path(&mount)])?;
+        run_tool("truncate", &["-s", &size, path(&image)])?;
+        run_tool("mkfs.ext4", &["-q", "-F", "-m", "0", path(&image)])?;
+        run_tool("mount", &["-o", "loop", path(&image), path(&mount)])?;
         Ok(Self { mount, _scratch: scratch })
     }
 
@@ -46,7 +46,7 @@ impl LoopDisk {
     /// Why it can't be.
     pub fn set_read_only(&self, read_only: bool) -> Result<(), String> {
         let options = if read_only { "remount,ro" } else { "remount,rw" };
-        run("mount", &["-o", options, path(&self.mount)])
+        run_tool("mount", &["-o", options, path(&self.mount)]).map(drop)
     }
 
     /// A group of processes that write so many bytes a second to this disk, together.
@@ -111,7 +111,7 @@ impl Drop for LoopDisk {
     fn drop(&mut self) {
         // Writes of a process that was killed may hold it for a moment longer.
         for _ in 0..50 {
-            if run("umount", &[path(&self.mount)]).is_ok() {
+            if run_tool("umount", &[path(&self.mount)]).is_ok() {
                 return;
             }
             std::thread::sleep(std::time::Duration::from_millis(100));
@@ -124,11 +124,15 @@ fn path(path: &Path) -> &str {
     path.to_str().expect("a path of plain text")
 }
 
-fn run(program: &str, args: &[&str]) -> Result<(), String> {
+/// Runs a tool of the system to its end: what it wrote.
+///
+/// # Errors
+/// That it is not there, or what it complained of.
+pub fn run_tool(program: &str, args: &[&str]) -> Result<String, String> {
     let place = std::env::var("PATH").unwrap_or_default();
     let outcome = Command::new(program).args(args).env("PATH", format!("{place}:/usr/sbin:/sbin")).output();
     match outcome {
-        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
         Ok(output) => Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim())),
         Err(error) => Err(format!("{program}: {error}")),
     }
