@@ -115,9 +115,12 @@ fn log() -> Result<(), Failure> {
     Ok(())
 }
 
-/// A filter that leaves out what the SDK says of each place where it finds no credentials: the error says where it looked.
+/// A filter that leaves out what the SDK says of each place where it finds no credentials: the error says where it looked. And what it
+/// traces: whole requests and answers, in which credentials may stand.
 fn quietened(filter: &str) -> String {
-    if filter.contains("aws_") { filter.to_owned() } else { format!("{filter},aws_config=error") }
+    const QUIET: &str =
+        "aws_config=error,aws_runtime=info,aws_sdk_s3=info,aws_smithy_http_client=info,aws_smithy_runtime=info";
+    if filter.contains("aws_") { filter.to_owned() } else { format!("{filter},{QUIET}") }
 }
 
 /// Every setting, its value and where it came from.
