@@ -137,7 +137,7 @@ fn starve(shards: u16) {
 const BIG: [&str; 4] = ["big-0", "big-1", "big-2", "big-3"];
 
 /// A connection that has asked for more than it will ever take: pages, or subscriptions with endless credit.
-fn deaf_reader(novad: &Novad, number: usize) -> TcpStream {
+pub(crate) fn deaf_reader(novad: &Novad, number: usize) -> TcpStream {
     let mut socket = TcpStream::connect(novad.addr()).expect("a connection");
     let mut bytes = Vec::new();
     wire::message::Hello { client: "deaf".to_owned() }.frame(1, &mut bytes);

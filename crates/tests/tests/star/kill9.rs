@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use client::{Address, Client, FencingToken, Producer, ProducerOptions, ProducerPolicy, Reason, SeqNum};
 use tests::history::{Acked, Tag, check_dense, read_all};
-use tests::{Novad, Scratch, at, load_of, s3_server, within};
+use tests::{Novad, Scratch, at, load_of, s3_server, soaked, within};
 
 /// How often it is killed; on S3, where a start takes longer, less often.
-fn cycles() -> usize {
-    if s3_server().is_some() { 8 } else { 20 }
+fn cycles() -> u32 {
+    soaked(if s3_server().is_some() { 8 } else { 20 })
 }
 
 /// Load between a start and the kill.
@@ -147,7 +147,7 @@ async fn write_fenced(client: Client, address: Address, round: Rc<Round>, told: 
 fn kills_under_three_writers_lose_double_and_reorder_nothing() {
     let scratch = Scratch::new();
     let mut novad = Novad::start(&scratch.join("data"), &["--shards", "2"]);
-    within(150, async {
+    within(u64::from(soaked(150)), async {
         let client = novad.client_with_bucket().await;
         let fenced = client::ConfigPatch { producer_policy: Some(ProducerPolicy::Fenced), ..Default::default() };
         client.create_stream(&at("fenced"), fenced).await.expect("a stream");
@@ -184,11 +184,12 @@ fn kills_under_three_writers_lose_double_and_reorder_nothing() {
         };
         let (mut novad, mut killed_at) = writers.run_until(kills).await;
         killed_at.dedup();
-        assert!(killed_at.len() > cycles() / 2, "most kills came under load: {killed_at:?}");
+        assert!(killed_at.len() > cycles() as usize / 2, "most kills came under load: {killed_at:?}");
         check(&client, &told).await;
         novad.kill9();
         novad.restart();
         check(&client, &told).await;
+        eprintln!("check 12: {} kills under load", cycles());
     });
 }
 
@@ -260,6 +261,7 @@ fn a_subscription_through_kills_has_no_gap_and_no_repeat() {
         };
         let (written, seen, _novad) = tokio::join!(writes, reads, kills);
         assert_eq!(seen, [written, written]);
+        eprintln!("check 22: {written} records read and not lost by kills");
         assert!(written > load_of(200) as u64, "there was a load: {written}");
     });
 }

@@ -1,36 +1,48 @@
 //! Do the answers of a star to clients of every kind fit one order, with and without kills?
 
+mod asker;
+
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use client::{
-    Address, Client, ConfigPatch, Error, FencingToken, OneShot, Options, Producer, ProducerOptions, ProducerPolicy,
-    ReadOptions, Reason, Record, SeqNum,
-};
+use client::{Address, Client, ConfigPatch, Options, ProducerOptions, ProducerPolicy};
 use futures_util::future::join_all;
 use tests::history::{check_dense, read_all};
 use tests::linear::{self, Answer, Ask, History, Operation, ReadBack, Token};
-use tests::{Dice, Novad, Scratch, at, load_of, text, within};
+use tests::{Dice, Novad, Scratch, at, load_of, soaked, within};
+
+pub(crate) use self::asker::is_about_damage;
+use self::asker::{Asker, number, token};
 
 /// Decides what is asked, as far as the times don't; drawn anew where it isn't set.
 const SEED: &str = "NOVA_TEST_LINEAR_SEED";
 /// Clients of each kind: one-shots over the wire, over HTTP, and sessions.
-const CLIENTS: [u32; 3] = [3, 3, 2];
-/// With more of them a search takes long.
-const OPERATIONS_MAX: usize = 3_000;
-const STEPS_MAX: u64 = 3_000_000;
+const MIXED: [u32; 3] = [3, 3, 2];
+const WIRE_ALONE: [u32; 3] = [5, 0, 3];
+const HTTP_ALONE: [u32; 3] = [0, 8, 0];
+/// A history that is searched.
+const SEARCHED: Length = Length { operations_max: 3_000, steps_max: 3_000_000 };
+/// One that is too long for it, and held against its times.
+const LONG: Length = Length { operations_max: 400_000, steps_max: 0 };
 /// Clients ask for so long at most.
 const LOAD_MAX: Duration = Duration::from_secs(7);
 const KILLS: u32 = 8;
 /// Operations between a start and a kill, and how long that may take.
-const LOAD: std::ops::Range<u64> = 300..1_200;
+const LOAD: Range<u64> = 300..1_200;
+/// The same of a long history.
+const LONG_KILLS: u32 = 3;
+const LONG_LOAD: Range<u64> = 8_000..16_000;
 const LOAD_WITHIN: Duration = Duration::from_secs(8);
-/// A batch with an idempotency key is sent again so often at most.
-const TRIES_MAX: u32 = 100;
-/// With more of them after it, and those under way, a key may be one that the stream has forgotten.
-const KEYED_MAX: u64 = 8;
+
+/// How long a history gets, and how many steps a search of it may take; none when it is not searched.
+#[derive(Debug, Clone, Copy)]
+struct Length {
+    operations_max: usize,
+    steps_max: u64,
+}
 
 /// A stream, and all that is known of it.
 #[derive(Debug)]
@@ -124,140 +136,10 @@ impl Watched {
     }
 }
 
-/// The body of a record, of many lengths.
-fn body(record: u64) -> String {
-    let mut body = format!("{record}:");
-    body.extend(std::iter::repeat_n('.', usize::try_from(record * 37 % 700).expect("few")));
-    body
-}
-
-fn number(record: &Record) -> u64 {
-    let body = text(record);
-    let number = body.split(':').next().and_then(|number| number.parse().ok());
-    number.unwrap_or_else(|| panic!("a foreign record: {body}"))
-}
-
-fn named(token: Token) -> FencingToken {
-    let name = if token == Token::NONE { String::new() } else { format!("gen-{}", token.number()) };
-    FencingToken::new(&name).expect("a token")
-}
-
-fn token(named: &FencingToken) -> Token {
-    match named.as_str().strip_prefix("gen-") {
-        None => Token::NONE,
-        Some(number) => Token::new(number.parse().expect("a token of ours")),
-    }
-}
-
-/// Whether an error says that bytes were changed on their way, or ended on it.
-pub(crate) fn is_about_damage(error: &Error) -> bool {
-    let says = |what: &&str| error.message().contains(what);
-    match error.reason() {
-        Reason::Invalid | Reason::Internal => ["is damaged", "don't start a frame", "broke off"].iter().any(says),
-        // Such a refusal may be lost as well: asked again, the star knows only that there was one.
-        Reason::FailedPrecondition => says(&"was refused, and later ones are stored"),
-        _ => false,
-    }
-}
-
-/// What an answer comes to; none when the operation may have happened or not.
-fn told<T>(outcome: Result<T, Error>, yes: impl FnOnce(T) -> Answer) -> Option<Answer> {
-    let error = match outcome {
-        Ok(value) => return Some(yes(value)),
-        Err(error) => error,
-    };
-    let tail = || error.tail().expect("the tail").seq_num.get();
-    match error.reason() {
-        _ if !error.no_side_effect() => None,
-        Reason::SequenceMismatch => Some(Answer::Mismatch(tail())),
-        Reason::FencedOut => Some(Answer::FencedOut(token(error.fencing_token().expect("the token")))),
-        Reason::OutOfRange => Some(Answer::PastTail(tail())),
-        Reason::Trimmed => {
-            let trim_point = error.trim_point().expect("the trim point").get();
-            Some(Answer::BelowTrimPoint { tail: tail(), trim_point })
-        }
-        _ => {
-            assert!(error.retryable() || is_about_damage(&error), "{error}");
-            Some(Answer::Refused)
-        }
-    }
-}
-
-/// One of those who ask.
-pub(crate) struct Asker {
-    number: u32,
-    client: Client,
-    /// Of each stream that takes more than one writer, for a client that appends so.
-    sessions: Vec<Option<Producer>>,
-    dice: Dice,
-}
-
-impl Asker {
-    async fn put(&mut self, index: usize, watched: &Watched, ask: &Ask) -> Option<Answer> {
-        let (client, address) = (&self.client, &watched.address);
-        match ask {
-            Ask::Append { records, match_seq_num, token } => {
-                let bodies: Vec<String> = records.clone().map(body).collect();
-                let match_seq_num = match_seq_num.map(SeqNum::new);
-                if let (Some(Some(session)), Token::NONE) = (self.sessions.get(index), *token) {
-                    let outcome = match match_seq_num {
-                        Some(match_seq_num) => session.append_match(match_seq_num, bodies).await,
-                        None => session.append(bodies).await,
-                    };
-                    return told(outcome, |ack| Answer::Appended(ack.start.seq_num.get()));
-                }
-                let high = u128::from(self.dice.below(u64::MAX)) << 64;
-                let idempotency_key = self.dice.is_one_of(3).then(|| high | u128::from(records.start + 1));
-                let with =
-                    OneShot { fencing_token: named(*token), match_seq_num, idempotency_key, ..OneShot::default() };
-                append_once(client, watched, with, bodies).await
-            }
-            Ask::Fence(token) => {
-                told(client.fence(address, &named(*token)).await, |boundary| Answer::Fenced(boundary.seq_num.get()))
-            }
-            Ask::Trim(to) => told(client.trim(address, SeqNum::new(*to)).await, |point| Answer::Trimmed(point.get())),
-            Ask::Read(from) => {
-                let limit = u32::try_from(1 + self.dice.below(40)).expect("few");
-                let page = client.read(address, ReadOptions::from(*from).limit(limit)).await;
-                told(page, |page| {
-                    let is_dense =
-                        (page.start.get()..).zip(&page.records).all(|(at, record)| record.seq_num.get() == at);
-                    assert!(is_dense && page.start.get() == *from, "a page from {from}: {page:?}");
-                    let (tail, trim_point) = (page.tail.seq_num.get(), page.trim_point.get());
-                    Answer::Page { records: page.records.iter().map(number).collect(), tail, trim_point }
-                })
-            }
-            Ask::Tail => told(client.check_tail(address).await, |tail| Answer::Tail(tail.seq_num.get())),
-            Ask::Token => told(client.fencing_token(address).await, |named| Answer::Token(token(&named))),
-        }
-    }
-}
-
-/// Under an idempotency key a batch is sent until somebody knows what became of it, or it may be forgotten.
-async fn append_once(client: &Client, watched: &Watched, with: OneShot, bodies: Vec<String>) -> Option<Answer> {
-    let mut may_be = false;
-    let keyed = watched.keyed.get() + u64::from(with.idempotency_key.is_some());
-    watched.keyed.set(keyed);
-    for _ in 0..TRIES_MAX {
-        let outcome = client.append_with(&watched.address, with.clone(), bodies.clone()).await;
-        match told(outcome, |ack| Answer::Appended(ack.start.seq_num.get())) {
-            Some(Answer::Refused) if may_be => {}
-            Some(answer) => return Some(answer),
-            None => may_be = true,
-        }
-        // Without one it is not to be sent twice.
-        with.idempotency_key?;
-        if watched.keyed.get() > keyed + KEYED_MAX {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    (!may_be).then_some(Answer::Refused)
-}
-
 /// All that goes on.
 pub(crate) struct Run {
     seed: u64,
+    length: Length,
     since: Instant,
     streams: Vec<Watched>,
     pub(crate) is_over: Cell<bool>,
@@ -284,7 +166,8 @@ impl Run {
             Watched::new(client, "also-shared", ProducerPolicy::Any).await,
             Watched::new(client, "fenced", ProducerPolicy::Fenced).await,
         ];
-        Self { seed, since: Instant::now(), streams, is_over: Cell::new(false), turns: Box::new(turns) }
+        let (since, is_over) = (Instant::now(), Cell::new(false));
+        Self { seed, length: SEARCHED, since, streams, is_over, turns: Box::new(turns) }
     }
 
     fn now(&self) -> u64 {
@@ -293,8 +176,13 @@ impl Run {
 
     /// Askers with clients of the wire and of HTTP.
     pub(crate) async fn askers(&self, wire: &Options, http: &Options) -> Vec<Asker> {
+        self.askers_of(MIXED, wire, http).await
+    }
+
+    /// So many of each kind.
+    async fn askers_of(&self, many_of: [u32; 3], wire: &Options, http: &Options) -> Vec<Asker> {
         let mut askers = Vec::new();
-        for (kind, many) in CLIENTS.into_iter().enumerate() {
+        for (kind, many) in many_of.into_iter().enumerate() {
             for _ in 0..many {
                 let number = u32::try_from(askers.len()).expect("few");
                 let client = Client::new(if kind == 1 { http.clone() } else { wire.clone() }).expect("a client");
@@ -311,7 +199,7 @@ impl Run {
 
     /// Asks one thing after the other until it is over.
     pub(crate) async fn ask(&self, mut asker: Asker) {
-        let is_long = |watched: &Watched| watched.operations.borrow().len() >= OPERATIONS_MAX;
+        let is_long = |watched: &Watched| watched.operations.borrow().len() >= self.length.operations_max;
         while !self.is_over.get() && !self.streams.iter().all(is_long) {
             let index = usize::try_from(asker.dice.below(self.streams.len() as u64)).expect("few");
             let watched = &self.streams[index];
@@ -350,8 +238,13 @@ impl Run {
             operations.push(Operation { client: u32::MAX, call, ask: Ask::Token, answer });
             let history =
                 History { is_fenced: watched.is_fenced, operations, read_back: watched.read_back(client).await };
-            match linear::check(&history, STEPS_MAX) {
-                Ok(checked) => eprintln!("{}: {checked:?}", watched.address),
+            match linear::check(&history, self.length.steps_max) {
+                Ok(checked) => {
+                    eprintln!("{}: {checked:?}", watched.address);
+                    let kind =
+                        if checked.steps > 0 { "operations in one order" } else { "operations true to their times" };
+                    eprintln!("check 7: {} {kind}, seed {}", checked.operations, self.seed);
+                }
                 Err(fault) => panic!("{} of {SEED}={}: {fault}", watched.address, self.seed),
             }
             histories.push(history);
@@ -388,14 +281,14 @@ impl Run {
     }
 }
 
-#[test]
-fn all_answers_fit_one_order() {
+/// Clients ask without a kill, until there is enough.
+fn play(clients: [u32; 3], seed: u64) {
     let scratch = Scratch::new();
     let novad = Novad::start(&scratch.join("data"), &["--shards", "2", "--http", "127.0.0.1:0"]);
     within(60, async {
         let client = novad.client_with_bucket().await;
-        let run = Run::new(&client, seed(), || 0).await;
-        let askers = run.askers(&of_wire(&novad), &of_http(novad.http())).await;
+        let run = Run::new(&client, seed, || 0).await;
+        let askers = run.askers_of(clients, &of_wire(&novad), &of_http(novad.http())).await;
         let clock = async {
             tokio::time::sleep(LOAD_MAX).await;
             run.is_over.set(true);
@@ -410,6 +303,27 @@ fn all_answers_fit_one_order() {
     });
 }
 
+/// Seeds from the first on, as many as are wanted.
+fn seeds() -> impl Iterator<Item = u64> {
+    let first = seed();
+    (0..u64::from(soaked(1))).map(move |number| first.wrapping_add(number))
+}
+
+#[test]
+fn all_answers_fit_one_order() {
+    seeds().for_each(|seed| play(MIXED, seed));
+}
+
+#[test]
+fn all_answers_over_the_wire_alone_fit_one_order() {
+    seeds().for_each(|seed| play(WIRE_ALONE, seed));
+}
+
+#[test]
+fn all_answers_over_http_alone_fit_one_order() {
+    seeds().for_each(|seed| play(HTTP_ALONE, seed));
+}
+
 fn of_wire(novad: &Novad) -> Options {
     Options::new([novad.addr().to_string()])
 }
@@ -418,8 +332,8 @@ fn of_http(addr: SocketAddr) -> Options {
     Options::new([format!("http://{addr}")])
 }
 
-#[test]
-fn all_answers_fit_one_order_over_kills() {
+/// Clients ask while the star is killed `kills` times, with `load` operations before each, and after the last one.
+fn play_over_kills(length: Length, seed: u64, (kills, load): (u32, Range<u64>)) {
     let scratch = Scratch::new();
     // A port of its own, so that clients find it again after a kill.
     let http = Novad::unstarted(&scratch.join("unused"), &[]).addr().to_string();
@@ -428,18 +342,18 @@ fn all_answers_fit_one_order_over_kills() {
         let client = novad.client_with_bucket().await;
         let turns = Rc::new(Cell::new(0));
         let count = Rc::clone(&turns);
-        let run = Run::new(&client, seed(), move || count.get()).await;
+        let run = Run { length, ..Run::new(&client, seed, move || count.get()).await };
         let askers = run.askers(&of_wire(&novad), &of_http(novad.http())).await;
         let kills = async {
             let mut dice = Dice::new(run.seed);
-            for _ in 0..KILLS {
-                run.load(LOAD.start + dice.below(LOAD.end - LOAD.start)).await;
+            for _ in 0..kills {
+                run.load(load.start + dice.below(load.end - load.start)).await;
                 turns.set(turns.get() + 1);
                 novad.kill9();
                 novad = novad.beside(Novad::restart).await;
                 turns.set(turns.get() + 1);
             }
-            run.load(LOAD.start).await;
+            run.load(load.start).await;
             run.is_over.set(true);
             novad
         };
@@ -452,4 +366,15 @@ fn all_answers_fit_one_order_over_kills() {
         novad.restart();
         run.check_load(&run.check(&client).await);
     });
+}
+
+#[test]
+fn all_answers_fit_one_order_over_kills() {
+    seeds().for_each(|seed| play_over_kills(SEARCHED, seed, (KILLS, LOAD)));
+}
+
+/// The more there is, the more of it goes on at once with what a search has no time for.
+#[test]
+fn a_long_history_over_kills_is_true_to_its_times() {
+    seeds().for_each(|seed| play_over_kills(LONG, seed, (LONG_KILLS, LONG_LOAD)));
 }

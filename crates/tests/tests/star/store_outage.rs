@@ -4,11 +4,16 @@ use std::time::{Duration, Instant};
 
 use client::{Address, Class, Client, ConfigPatch, Options, ReadOptions, Reason};
 use tests::history::{Acked, Tag, read_all};
-use tests::{Novad, Scratch, Store, at, eventually, within};
+use tests::{Novad, Scratch, Store, at, eventually, is_about, within};
 
 /// Standard appends are refused from so long on.
 const TOLD_WITHIN: Duration = Duration::from_secs(30);
 const BACK_WITHIN: Duration = Duration::from_secs(60);
+
+/// What one head log may take while the store is away, how much is sent in all, and in records of which size.
+const BACKLOG: (&str, usize) = ("32MiB", 32 << 20);
+const SENT_BYTES: usize = 10 * BACKLOG.1;
+const LARGE_BYTES: usize = 900_000;
 
 async fn stream(client: &Client, class: Class) -> Address {
     let address = at(&class.to_string());
@@ -92,5 +97,52 @@ fn a_kill_with_the_store_away_loses_nothing_that_express_acked() {
         let is_settled = async || client.get_stream(&express).await.expect("the stream").settled.get() == 200;
         eventually(BACK_WITHIN, "all is settled", is_settled).await;
         acked.check(1, &read_all(&client, &express).await);
+    });
+}
+
+/// Ten times as much is sent as may wait for the store: what fits is acked, the rest is refused, and goes on once the store is back.
+#[test]
+fn an_outage_of_ten_times_the_backlog_refuses_what_does_not_fit_and_settles_all_that_does() {
+    if !is_about(Class::Express) {
+        return;
+    }
+    let scratch = Scratch::new();
+    let store = Store::new(&scratch);
+    let args = store.args(&["--log-bytes-max", BACKLOG.0, "--settle-age-ms", "50"]);
+    let novad = Novad::start(&scratch.join("data"), &args);
+    within(240, async {
+        let client = novad.client_with_bucket().await;
+        let express = stream(&client, Class::Express).await;
+        let mut acked = Acked::default();
+        append(&client, &express, 0..10, &mut acked).await;
+        store.take_away();
+        let (mut index, mut refused) = (10, 0);
+        for _ in 0..SENT_BYTES / LARGE_BYTES {
+            match client.append(&express, [Tag { writer: 1, index }.body(LARGE_BYTES)]).await {
+                Ok(ack) => acked.add(index, ack.start.seq_num.get()),
+                Err(error) => {
+                    assert_eq!(error.reason(), Reason::ResourceExhausted, "{error}");
+                    assert!(error.retryable() && error.no_side_effect() && error.retry_after().is_some(), "{error}");
+                    refused += 1;
+                }
+            }
+            index += 1;
+        }
+        let fitted = (acked.len() - 10) * LARGE_BYTES;
+        assert!(fitted > BACKLOG.1 / 4 && fitted <= BACKLOG.1, "{fitted} bytes were acked");
+        assert_eq!(client.check_tail(&express).await.expect("the tail").seq_num.get(), acked.len() as u64);
+        client.read(&express, ReadOptions::from(10)).await.expect("what is there is read");
+        store.give_back();
+        let is_taken = async || client.append(&express, [Tag { writer: 2, index: 0 }.body(LARGE_BYTES)]).await.is_ok();
+        eventually(BACK_WITHIN, "there is room again", is_taken).await;
+        let is_settled = async || {
+            let info = client.get_stream(&express).await.expect("the stream");
+            info.settled == info.tail.seq_num
+        };
+        eventually(BACK_WITHIN, "all is settled", is_settled).await;
+        let records = read_all(&client, &express).await;
+        acked.check(1, &records);
+        assert_eq!(records.len(), acked.len() + 1, "what was refused is not there");
+        eprintln!("check 20: {refused} appends over the backlog");
     });
 }

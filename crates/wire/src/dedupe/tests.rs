@@ -1,5 +1,7 @@
 //! What is remembered, and for how long.
 
+mod machine;
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,4 +1,6 @@
-use std::collections::{BTreeMap, VecDeque};
+mod course;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use wire::chunk::Settles;
@@ -327,108 +329,4 @@ fn puts_a_second_are_bounded_but_for_full_chunks() {
     }
     world.standard(1);
     assert!(world.wakes_in().unwrap() <= 250, "and do not run up a debt: {:?}", world.wakes_in());
-}
-
-/// A store that answers at random, and what it was told to be committed.
-struct Course {
-    world: World,
-    draw: u64,
-    flying: VecDeque<u64>,
-    spans: Vec<Settles>,
-    standard: u64,
-    settled_to: u64,
-    next_position: u64,
-}
-
-impl Course {
-    fn new(seed: u64) -> Self {
-        let world = World::new(Rules { puts_per_second_max: u32::try_from(seed % 3 * 20).unwrap(), ..RULES });
-        let (flying, spans) = (VecDeque::new(), Vec::new());
-        Self { world, draw: seed, flying, spans, standard: 0, settled_to: 1, next_position: 1 }
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.draw = self.draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.draw >> 33) % bound
-    }
-
-    fn hand_over(&mut self) {
-        let bytes = usize::try_from(self.below(600)).unwrap();
-        match self.below(4) {
-            0 => self.world.standard(bytes),
-            1 => self.world.settle(bytes),
-            2 => self.world.later(u64::try_from(bytes).unwrap() / 10),
-            _ => self.world.core.on_flush(),
-        }
-    }
-
-    fn answer(&mut self) {
-        let index = self.below(self.flying.len().max(1) as u64);
-        let Some(position) = self.flying.remove(usize::try_from(index).unwrap()) else { return };
-        match self.below(3) {
-            0 => self.world.fails(position),
-            _ => self.world.done(position),
-        }
-    }
-
-    fn act(&mut self) {
-        while let Some(action) = self.world.poll() {
-            match action {
-                Action::Put(cut) => {
-                    self.spans.extend(cut.settles);
-                    self.flying.push_back(cut.position);
-                }
-                Action::Again(position) => self.flying.push_back(position),
-                Action::Committed(means) => self.check(&means),
-                Action::Stalled(_) | Action::Unstalled => {}
-            }
-        }
-    }
-
-    fn check(&mut self, means: &Committed) {
-        assert_eq!(means.position, self.next_position);
-        self.next_position += 1;
-        for (_, upto) in &means.standard {
-            assert!(upto.get() > self.standard);
-            self.standard = upto.get();
-        }
-        for (_, _, last) in &means.settled {
-            assert!(last.get() >= self.settled_to);
-            self.settled_to = last.get() + 1;
-        }
-    }
-
-    /// Until nothing is left to do; time passes only where the core wants to be woken.
-    fn end(&mut self) {
-        for _ in 0..5_000 {
-            if self.world.core.is_idle() {
-                return;
-            }
-            self.answer();
-            self.act();
-            if self.flying.is_empty() && !self.world.core.is_idle() {
-                self.world.now = self.world.core.wake_at(self.world.now).expect("something is still to be done");
-                self.act();
-            }
-        }
-        panic!("it does not end");
-    }
-}
-
-#[test]
-fn any_course_of_events_commits_everything_once_and_in_order() {
-    for seed in 1..300_u64 {
-        println!("seed {seed}");
-        let mut course = Course::new(seed);
-        for _ in 0..200 {
-            course.hand_over();
-            if course.below(2) == 0 {
-                course.answer();
-            }
-            course.act();
-        }
-        course.end();
-        assert_eq!((course.standard, course.settled_to), (course.world.standard, course.world.settled));
-        assert!(course.spans.windows(2).all(|pair| pair[0].to == pair[1].from));
-    }
 }

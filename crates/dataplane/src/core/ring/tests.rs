@@ -1,5 +1,7 @@
 //! What the ring still has is what was written.
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn pos(segment: u64, offset: u32, bytes: u32) -> EntryPos {
@@ -30,28 +32,60 @@ fn neighbours_are_read_as_one_and_the_oldest_go_first() {
     assert_eq!(ring.get(SegmentId::new(3), 0, 20).unwrap()[4..], [5; 16]);
 }
 
-#[test]
-fn whatever_is_found_is_right() {
-    let mut ring = small(1000);
-    let mut written = Vec::new();
-    let (mut offset, mut seed) = (4096u32, 7u32);
-    for n in 0..2000u32 {
-        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let bytes = 1 + seed % 90;
-        if seed.is_multiple_of(7) {
-            offset += 512;
-        }
-        let entry = vec![(n % 251) as u8; bytes as usize];
-        push(&mut ring, pos(1, offset + 4, bytes), &entry);
-        written.push((offset, entry));
-        offset += 4 + bytes;
-        let mut found = 0;
-        for (offset, entry) in written.iter().rev().take(40) {
-            if let Some(bytes) = ring.get(SegmentId::new(1), *offset, 4 + u32::try_from(entry.len()).unwrap()) {
-                assert_eq!(bytes[4..], entry[..]);
-                found += 1;
+/// What the log does with the next entry before it is kept.
+#[derive(Debug, Clone, Copy)]
+enum Jump {
+    None,
+    /// It goes behind the header of another frame.
+    Frame,
+    /// It goes to the next segment.
+    Segment,
+}
+
+fn entry() -> impl Strategy<Value = (u32, Jump)> {
+    (0..250_u32, prop_oneof![6 => Just(Jump::None), 2 => Just(Jump::Frame), 1 => Just(Jump::Segment)])
+}
+
+const RING_BYTES: usize = 1_000;
+
+/// Entries that were kept, each with its place and the byte that all of it is.
+#[derive(Default)]
+struct Kept(Vec<(u64, u32, u32, u8)>);
+
+impl Kept {
+    fn add(&mut self, ring: &mut Ring, bytes: u32, jump: Jump) {
+        let (segment, end) = self.0.last().map_or((1, 4_096), |(segment, offset, bytes, _)| (*segment, offset + bytes));
+        let (segment, offset) = match jump {
+            Jump::None => (segment, end + 4),
+            Jump::Frame => (segment, end.next_multiple_of(4_096) + 84),
+            Jump::Segment => (segment + 1, 4_096 + 84),
+        };
+        let byte = u8::try_from(self.0.len() % 251).unwrap();
+        push(ring, pos(segment, offset, bytes), &vec![byte; bytes as usize]);
+        self.0.push((segment, offset, bytes, byte));
+    }
+
+    /// Each is found whole and right, or not at all; the last one always.
+    fn check(&self, ring: &Ring) {
+        for (at, (segment, offset, bytes, byte)) in self.0.iter().enumerate() {
+            let need = 4 + *bytes as usize;
+            let found = ring.get(SegmentId::new(*segment), offset - 4, *bytes + 4);
+            if let Some(found) = found {
+                assert_eq!((found[..4].to_vec(), found.len()), (bytes.to_le_bytes().to_vec(), need));
+                assert!(found[4..].iter().all(|found| found == byte), "{byte} at {offset} of {segment}");
             }
+            assert!(found.is_some() || at + 1 < self.0.len(), "the last entry is not there");
         }
-        assert!(found > 0);
+    }
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_found_is_right(entries in prop::collection::vec(entry(), 1..120)) {
+        let (mut ring, mut kept) = (small(RING_BYTES), Kept::default());
+        for (bytes, jump) in entries {
+            kept.add(&mut ring, bytes, jump);
+            kept.check(&ring);
+        }
     }
 }
