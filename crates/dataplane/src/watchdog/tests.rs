@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-use super::{LOOK_EVERY, Pulse, STALL_MIN, STUCK_MAX, Seen, Task, look};
+use super::{LOOK_EVERY, LOOP_MAX, Pulse, STALL_MIN, STUCK_MAX, Seen, Task, look};
 
 #[derive(Default)]
 struct Pokes(AtomicU64);
