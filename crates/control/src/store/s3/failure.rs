@@ -7,6 +7,9 @@ use std::time::Duration;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 
+/// Characters of a store's sentence that are told: some stores repeat the request in it, in which credentials stand far behind.
+const MESSAGE_CHARS_MAX: usize = 200;
+
 /// How one attempt at an S3 store failed: what the store answered, or why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct S3Failure {
@@ -72,7 +75,7 @@ impl S3Failure {
         let raw = error.raw_response();
         let header = |name| raw.and_then(|raw| raw.headers().get(name)).map(str::to_owned);
         let service = error.as_service_error();
-        let message = service.and_then(ProvideErrorMetadata::message).map_or_else(|| chain(error), str::to_owned);
+        let message = service.and_then(ProvideErrorMetadata::message).map_or_else(|| chain(error), short);
         Self {
             status: raw.map(|raw| raw.status().as_u16()),
             code: service.and_then(ProvideErrorMetadata::code).map(str::to_owned),
@@ -138,6 +141,14 @@ impl S3Failure {
             }
         };
         fixed.to_owned()
+    }
+}
+
+/// A sentence, and no more of it than is told.
+pub(super) fn short(sentence: &str) -> String {
+    match sentence.char_indices().nth(MESSAGE_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &sentence[..end]),
+        None => sentence.to_owned(),
     }
 }
 

@@ -156,3 +156,11 @@ fn a_store_that_does_not_answer_is_told_with_its_address() {
     assert_eq!(error.effect(), Effect::None);
     assert!(error.to_string().contains("refused"), "{error}");
 }
+
+#[test]
+fn of_what_a_store_says_no_more_than_a_sentence_is_told() {
+    let short = failure::short;
+    assert_eq!(short("Access Denied"), "Access Denied");
+    let (told, said) = (short(&"ä".repeat(5_000)), "ä".repeat(200));
+    assert_eq!(told, format!("{said}…"));
+}
