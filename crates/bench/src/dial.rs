@@ -2,8 +2,10 @@
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use wire::frame::{self, Frame, Kind, Next};
 use wire::limits::FRAME_BODY_BYTES_MAX;
 use wire::message::{GoAway, Hello, Message, Ping, Pong, Refused, SessionEnded, SubscriptionEnded, Welcome};
@@ -90,9 +92,33 @@ impl Dialled {
         &mut self,
         take: impl FnOnce(&Frame<'_>) -> Result<T, BenchError>,
     ) -> Result<Option<T>, BenchError> {
+        self.next_when(take, Self::read_more)
+    }
+
+    /// The same, or `None` when none comes until then, to the microsecond.
+    pub(crate) fn next_until<T>(
+        &mut self,
+        until: Instant,
+        take: impl FnOnce(&Frame<'_>) -> Result<T, BenchError>,
+    ) -> Result<Option<T>, BenchError> {
+        self.next_when(take, |dialled| {
+            let left = until.saturating_duration_since(Instant::now());
+            match dialled.has_more(left)? {
+                true => dialled.read_more(),
+                false => Ok(false),
+            }
+        })
+    }
+
+    /// The next frame, for which `more` reads; `None` once that reads nothing.
+    fn next_when<T>(
+        &mut self,
+        take: impl FnOnce(&Frame<'_>) -> Result<T, BenchError>,
+        mut more: impl FnMut(&mut Self) -> Result<bool, BenchError>,
+    ) -> Result<Option<T>, BenchError> {
         loop {
             let Next::Frame(frame) = frame::next(&self.inbox[self.at..], FRAME_BODY_BYTES_MAX)? else {
-                match self.read_more()? {
+                match more(self)? {
                     true => continue,
                     false => return Ok(None),
                 }
@@ -104,6 +130,16 @@ impl Dialled {
             }
             let Ping { echo } = decoded(&frame, "keep-alive")?;
             self.send(&Pong { echo })?;
+        }
+    }
+
+    /// Whether something comes within so long. The time-out of a socket is too coarse for it: it counts in ticks of the system.
+    fn has_more(&self, within: Duration) -> Result<bool, BenchError> {
+        let within = Timespec::try_from(within).unwrap_or(Timespec { tv_sec: 0, tv_nsec: 0 });
+        match poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&within)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(errno) => Err(broken(&self.addr, 1, errno.into())),
         }
     }
 

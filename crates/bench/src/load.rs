@@ -109,6 +109,11 @@ impl Clock {
     pub(crate) fn now_ns(self) -> u64 {
         nanoseconds(self.0.elapsed())
     }
+
+    /// When it tells so much.
+    pub(crate) fn at(self, ns: u64) -> Instant {
+        self.0 + Duration::from_nanos(ns)
+    }
 }
 
 /// Nanoseconds of a time that is shorter than five centuries.

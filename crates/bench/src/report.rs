@@ -198,7 +198,7 @@ impl GeneratorUse {
         }
     }
 
-    fn warning(&self) -> Option<String> {
+    pub(crate) fn warning(&self) -> Option<String> {
         let (busy, waiting) = (self.busy_percent_max, self.waiting_percent_max);
         (busy + waiting > BUSY_PERCENT_MAX).then(|| {
             format!(

@@ -1,4 +1,11 @@
-//! How long does a record take from a producer to a live subscriber?
+//! How long does a record take from a producer to live subscribers?
+//!
+//! The first bytes of each body say when it was due, so that a subscriber that is told late of what was sent late counts both.
+
+mod followers;
+mod producer;
+mod sse;
+mod wired;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -6,29 +13,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use wire::batch::{BatchBuilder, VerifiedBatch};
 use wire::config::Class;
-use wire::entry::Entry;
-use wire::frame::{self, Frame, FrameError, Kind};
-use wire::hot::{AppendHead, RecordsHead, walk_acks};
-use wire::ids::{BatchNo, ProducerId, SeqNum};
-use wire::message::{AppendRefused, Credit, Open, Opened, Start, Subscribe, Subscribed};
-use wire::names::{Address, FencingToken};
+use wire::names::Address;
 
 use crate::append::ensure_bucket;
-use crate::dial::{Dialled, decoded};
+use crate::cpu::ThreadTime;
 use crate::error::BenchError;
 use crate::latency::{Latencies, Quantiles};
-use crate::load::Clock;
+use crate::load::{Clock, ThreadUse};
 use crate::progress::{OnProgress, Progress, RateMeter, Step, as_f64};
-use crate::random::{Random, unique_number};
-use crate::report::{Made, seconds, word};
+use crate::random::unique_number;
+use crate::report::{GeneratorUse, Made, seconds, word};
+use followers::Followers;
+use producer::Producer;
 
-/// The send time stands in the first bytes of a body.
-const STAMP_BYTES: usize = 8;
 const RECORD_BYTES_MAX: usize = 1 << 20;
-const SUBSCRIPTION: u32 = 1;
-const CREDIT_BYTES: u32 = 4 << 20;
+const SUBSCRIBERS_MAX: u32 = 20_000;
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// What to append and follow.
@@ -45,9 +45,13 @@ pub struct SubscribeOptions {
     pub create: bool,
     /// The stream's key; a number that no other run has follows.
     pub key_prefix: String,
-    /// Bytes of a record's body, at least 8.
+    /// Where the HTTP surface is, `host:port`, to follow by server-sent events; over the wire when it is absent.
+    pub sse: Option<String>,
+    /// Those who follow, each on a connection of its own: 1 to 20 000.
+    pub subscribers: u32,
+    /// Bytes of a record's body, at least 16.
     pub record_bytes: usize,
-    /// Records a second, one an append, one in flight.
+    /// Records a second, one an append.
     pub rate: f64,
     /// How long to run before measuring.
     #[serde(rename = "warm_up_seconds", serialize_with = "seconds")]
@@ -55,7 +59,7 @@ pub struct SubscribeOptions {
     /// How long to measure.
     #[serde(rename = "duration_seconds", serialize_with = "seconds")]
     pub duration: Duration,
-    /// CPUs that producer and subscriber are pinned to in turn; empty leaves them free.
+    /// CPUs that producer and subscribers are pinned to in turn; empty leaves them free.
     pub cpus: Vec<usize>,
 }
 
@@ -67,6 +71,8 @@ impl Default for SubscribeOptions {
             class: Class::Express,
             create: false,
             key_prefix: "bench-live".to_owned(),
+            sse: None,
+            subscribers: 1,
             record_bytes: 256,
             rate: 500.0,
             warm_up: Duration::from_secs(1),
@@ -78,10 +84,17 @@ impl Default for SubscribeOptions {
 
 impl SubscribeOptions {
     fn check(&self) -> Result<(), BenchError> {
-        let (bytes, range) = (self.record_bytes, STAMP_BYTES..=RECORD_BYTES_MAX);
-        if !range.contains(&bytes) {
-            let range = format!("{STAMP_BYTES} to {RECORD_BYTES_MAX}");
-            return Err(BenchError::option("record_bytes", bytes, range));
+        let bytes = self.record_bytes;
+        if !(Stamp::BYTES..=RECORD_BYTES_MAX).contains(&bytes) {
+            return Err(BenchError::option("record_bytes", bytes, format!("{} to {RECORD_BYTES_MAX}", Stamp::BYTES)));
+        }
+        if !(1..=SUBSCRIBERS_MAX).contains(&self.subscribers) {
+            return Err(BenchError::option("subscribers", self.subscribers, format!("1 to {SUBSCRIBERS_MAX}")));
+        }
+        let stands_in_a_path = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
+        if self.sse.is_some() && !self.key_prefix.chars().all(stands_in_a_path) {
+            let range = "letters, digits, '-', '.', '_' and '~' where server-sent events are followed";
+            return Err(BenchError::option("key_prefix", &self.key_prefix, range));
         }
         if !(self.rate.is_finite() && self.rate >= 0.001) {
             return Err(BenchError::option("rate", self.rate, "at least 0.001 a second"));
@@ -101,36 +114,47 @@ pub struct SubscribeReport {
     pub made: Made,
     /// What was run.
     pub settings: SubscribeOptions,
-    /// Records that were delivered, all of them in order and once.
+    /// Records that each subscriber got, all of them in order and once.
     pub records: u64,
-    /// From the send of a record to its ack, in microseconds.
+    /// From when a record was due to its ack, in microseconds.
     pub ack_us: Quantiles,
-    /// From the send of a record to its arrival at the subscriber, in microseconds.
+    /// From when a record was due to its arrival at a subscriber, in microseconds, of all subscribers.
     pub end_to_end_us: Quantiles,
     /// End-to-end p50 less ack p50, in microseconds.
     pub behind_ack_us: Option<f64>,
+    /// What producer and subscribers took themselves.
+    pub generator: GeneratorUse,
+    /// What a reader must know before believing the numbers.
+    pub warnings: Vec<String>,
 }
 
 impl fmt::Display for SubscribeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.made)?;
-        let SubscribeOptions { addr, bucket, key_prefix, record_bytes, rate, .. } = &self.settings;
+        let SubscribeOptions { addr, bucket, key_prefix, record_bytes, rate, subscribers, sse, .. } = &self.settings;
         writeln!(
             f,
             "subscribe  {addr}, nova://{bucket}/{key_prefix}-…, {rate} records of {record_bytes} B a second, {} delivered",
             self.records
         )?;
+        let by = sse.as_ref().map_or_else(|| "the wire".to_owned(), |http| format!("server-sent events of {http}"));
+        writeln!(f, "followed   by {subscribers} over {by}, every record by each")?;
         writeln!(f, "\nµs          {}", Quantiles::HEADS)?;
         writeln!(f, "ack         {}", self.ack_us)?;
         writeln!(f, "end to end  {}", self.end_to_end_us)?;
         if let Some(behind) = self.behind_ack_us {
-            writeln!(f, "\nbehind     the subscriber's p50 is {behind:+.1} µs from the ack's")?;
+            writeln!(f, "\nbehind     the subscribers' p50 is {behind:+.1} µs from the ack's")?;
         }
-        Ok(())
+        let GeneratorUse { busy_percent_max, waiting_percent_max, .. } = self.generator;
+        writeln!(
+            f,
+            "generator  at most {busy_percent_max:.0} % of a core, {waiting_percent_max:.0} % waiting for one"
+        )?;
+        self.warnings.iter().try_for_each(|warning| writeln!(f, "warning    {warning}"))
     }
 }
 
-/// What producer and subscriber tell each other.
+/// What producer and subscribers tell each other.
 #[derive(Debug)]
 struct Live {
     clock: Clock,
@@ -138,6 +162,30 @@ struct Live {
     acks: AtomicU64,
     measured_ns: u64,
     records: u64,
+}
+
+/// When a record was due, as the first bytes of its body, which every surface carries as they are.
+#[derive(Debug)]
+struct Stamp;
+
+impl Stamp {
+    const BYTES: usize = 16;
+
+    /// Writes it.
+    ///
+    /// # Panics
+    /// When the body is shorter than a stamp.
+    fn put(due_ns: u64, body: &mut [u8]) {
+        for (digit, byte) in body[..Self::BYTES].iter_mut().enumerate() {
+            let four_bits = (due_ns >> (60 - 4 * digit)) & 0xf;
+            *byte = b"0123456789abcdef"[four_bits as usize];
+        }
+    }
+
+    fn get(body: &[u8]) -> Option<u64> {
+        let digits = std::str::from_utf8(body.get(..Self::BYTES)?).ok()?;
+        u64::from_str_radix(digits, 16).ok()
+    }
 }
 
 /// Appends at a low rate, follows, and reports.
@@ -153,7 +201,7 @@ pub fn run(options: &SubscribeOptions, on_progress: OnProgress<'_>) -> Result<Su
     let address = Address::new(&options.bucket, &format!("{}-{number:016x}", options.key_prefix))?;
     let made = Made::here(None);
     let producer = Producer::open(options, &address)?;
-    let subscriber = Subscriber::open(options, &address, producer.opened.tail.seq_num)?;
+    let followers = Followers::open(options, &address, producer.tail())?;
     let live = Live {
         clock: Clock::start(),
         has_failed: AtomicBool::new(false),
@@ -162,13 +210,14 @@ pub fn run(options: &SubscribeOptions, on_progress: OnProgress<'_>) -> Result<Su
         records: records_of(options),
     };
     let (acks, deliveries) = thread::scope(|scope| {
-        let producing = scope.spawn(|| live.note(producer.run(options, &live)));
-        let following = scope.spawn(|| live.note(subscriber.run(options, &live)));
+        let producing = scope.spawn(|| live.took(options, 0, || producer.run(options, &live)));
+        let following = scope.spawn(|| live.took(options, 1, || followers.run(options, &live)));
         watch(&live, on_progress, &|| producing.is_finished() && following.is_finished());
         (joined(producing.join()), joined(following.join()))
     });
-    let (acks, deliveries) = (acks?, deliveries?);
+    let ((acks, producing), (deliveries, following)) = (acks?, deliveries?);
     let (ack_us, end_to_end_us) = (acks.quantiles(), deliveries.quantiles());
+    let generator = GeneratorUse::of(&[producing, following]);
     Ok(SubscribeReport {
         made,
         settings: options.clone(),
@@ -176,6 +225,8 @@ pub fn run(options: &SubscribeOptions, on_progress: OnProgress<'_>) -> Result<Su
         ack_us,
         end_to_end_us,
         behind_ack_us: end_to_end_us.p50.zip(ack_us.p50).map(|(end_to_end, ack)| end_to_end - ack),
+        generator,
+        warnings: generator.warning().into_iter().collect(),
     })
 }
 
@@ -191,12 +242,34 @@ fn records_of(options: &SubscribeOptions) -> u64 {
 }
 
 impl Live {
-    /// Lets the other thread stop when this one failed.
-    fn note<T>(&self, result: Result<T, BenchError>) -> Result<T, BenchError> {
-        if result.is_err() {
+    /// Does the work of a thread on its CPU, and says what of it the thread took; lets the other one stop when it failed.
+    fn took(
+        &self,
+        options: &SubscribeOptions,
+        thread: usize,
+        work: impl FnOnce() -> Result<Latencies, BenchError>,
+    ) -> Result<(Latencies, ThreadUse), BenchError> {
+        let (from, began) = (ThreadTime::now(), Instant::now());
+        let pinned = match options.cpus.len() {
+            0 => Ok(()),
+            cpus => crate::cpu::pin(options.cpus[thread % cpus]),
+        };
+        let latencies = pinned.and_then(|()| work());
+        if latencies.is_err() {
             self.has_failed.store(true, Ordering::Relaxed);
         }
-        result
+        Ok((latencies?, ThreadUse { time: ThreadTime::now().since(from), elapsed: began.elapsed() }))
+    }
+
+    fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// Notes how long something took that was due then, if that lies in the measured span.
+    fn note(&self, latencies: &mut Latencies, due_ns: u64, now_ns: u64) {
+        if due_ns >= self.measured_ns {
+            latencies.record(now_ns.saturating_sub(due_ns));
+        }
     }
 }
 
@@ -220,192 +293,4 @@ fn watch(live: &Live, on_progress: OnProgress<'_>, is_over: &dyn Fn() -> bool) {
             answers_per_s: meter.per_s(answers, elapsed),
         });
     }
-}
-
-fn pin(options: &SubscribeOptions, thread: usize) -> Result<(), BenchError> {
-    match options.cpus.len() {
-        0 => Ok(()),
-        cpus => crate::cpu::pin(options.cpus[thread % cpus]),
-    }
-}
-
-#[derive(Debug)]
-struct Producer {
-    dialled: Dialled,
-    opened: Opened,
-}
-
-impl Producer {
-    fn open(options: &SubscribeOptions, address: &Address) -> Result<Self, BenchError> {
-        let mut dialled = Dialled::connect(&options.addr)?;
-        let open = Open {
-            address: address.clone(),
-            producer: ProducerId::new(unique_number()?),
-            fencing_token: FencingToken::default(),
-            resume: None,
-        };
-        let opened = dialled.call("opening a session", &open)?;
-        Ok(Self { dialled, opened })
-    }
-
-    fn run(mut self, options: &SubscribeOptions, live: &Live) -> Result<Latencies, BenchError> {
-        pin(options, 0)?;
-        let mut latencies = Latencies::new();
-        let mut body = vec![0; options.record_bytes];
-        Random::new(1).fill_printable(&mut body);
-        let interval = Duration::from_secs_f64(1.0 / options.rate);
-        let mut due = Duration::ZERO;
-        for no in 1..=live.records {
-            let now = Duration::from_nanos(live.clock.now_ns());
-            thread::sleep(due.saturating_sub(now));
-            due += interval;
-            if live.has_failed.load(Ordering::Relaxed) {
-                break;
-            }
-            let sent_ns = self.append(live, no, &mut body)?;
-            self.wait_for_ack(no)?;
-            note_since(&mut latencies, sent_ns, live.clock.now_ns(), live.measured_ns);
-            live.acks.store(no, Ordering::Relaxed);
-        }
-        Ok(latencies)
-    }
-
-    /// Sends a record that says when it was sent.
-    fn append(&mut self, live: &Live, no: u64, body: &mut [u8]) -> Result<u64, BenchError> {
-        let sent_ns = live.clock.now_ns();
-        body[..STAMP_BYTES].copy_from_slice(&sent_ns.to_le_bytes());
-        let (mut builder, mut batch) = (BatchBuilder::new(), Vec::new());
-        builder.push::<&[u8], &[u8]>(None, &[], body)?;
-        let head = AppendHead {
-            session: self.opened.session,
-            no: BatchNo::new(no),
-            match_seq_num: None,
-            resent: false,
-            batch_crc: builder.finish(&mut batch)?,
-        };
-        self.dialled.send_with(|out| {
-            let open = frame::begin(out);
-            out.extend_from_slice(&head.encode());
-            let open = open.head_ends(out);
-            out.extend_from_slice(&batch);
-            open.end(Kind::Append, no, out);
-        })?;
-        Ok(sent_ns)
-    }
-
-    fn wait_for_ack(&mut self, no: u64) -> Result<(), BenchError> {
-        let mut is_acked = false;
-        while !is_acked {
-            is_acked = self.dialled.next(|frame| is_ack_of(frame, no))?;
-        }
-        Ok(())
-    }
-}
-
-fn is_ack_of(frame: &Frame<'_>, no: u64) -> Result<bool, BenchError> {
-    if frame.kind == Kind::AppendRefused {
-        let AppendRefused { refusal, .. } = decoded(frame, "an append was in flight")?;
-        return Err(BenchError::Refused { request: "an append", refusal });
-    }
-    if frame.kind != Kind::Acks {
-        return Err(BenchError::Unexpected { found: frame.kind, awaited: "an append was in flight" });
-    }
-    let mut is_acked = false;
-    walk_acks(frame.head, |_, ack| is_acked |= ack.no.get() == no).map_err(|_| body_of(frame))?;
-    Ok(is_acked)
-}
-
-fn body_of(frame: &Frame<'_>) -> BenchError {
-    BenchError::Frame(FrameError::Body { kind: frame.kind })
-}
-
-#[derive(Debug)]
-struct Subscriber {
-    dialled: Dialled,
-    next: SeqNum,
-}
-
-impl Subscriber {
-    fn open(options: &SubscribeOptions, address: &Address, from: SeqNum) -> Result<Self, BenchError> {
-        let mut dialled = Dialled::connect(&options.addr)?;
-        let subscribe = Subscribe {
-            address: address.clone(),
-            start: Start::SeqNum(from),
-            clamp: false,
-            subscription: SUBSCRIPTION,
-            credit_bytes: CREDIT_BYTES,
-            resume: None,
-        };
-        let subscribed: Subscribed = dialled.call("subscribing", &subscribe)?;
-        if subscribed.start != from {
-            return Err(seam(from, subscribed.start));
-        }
-        Ok(Self { dialled, next: from })
-    }
-
-    fn run(mut self, options: &SubscribeOptions, live: &Live) -> Result<Latencies, BenchError> {
-        pin(options, 1)?;
-        // Records may be far apart: what is waited for at most is the time between two, and an answer's.
-        let interval = Duration::from_secs_f64(1.0 / options.rate);
-        self.dialled.set_answer_max(interval + crate::dial::ANSWER_MAX)?;
-        let end = self.next.after(live.records);
-        let mut latencies = Latencies::new();
-        while self.next < end && !live.has_failed.load(Ordering::Relaxed) {
-            let bytes = self.follow(live, &mut latencies)?;
-            if bytes > 0 {
-                self.dialled.send(&Credit { subscription: SUBSCRIPTION, bytes })?;
-            }
-        }
-        Ok(latencies)
-    }
-
-    /// Takes the next frame of records and answers how many bytes of credit it took.
-    fn follow(&mut self, live: &Live, latencies: &mut Latencies) -> Result<u32, BenchError> {
-        let (reached, payload_bytes) = self.dialled.next(|frame| {
-            let (now_ns, from_ns) = (live.clock.now_ns(), live.measured_ns);
-            let on_sent = |sent_ns: u64| note_since(latencies, sent_ns, now_ns, from_ns);
-            Ok((delivered(frame, self.next, on_sent)?, frame.payload.len()))
-        })?;
-        self.next = reached;
-        Ok(u32::try_from(payload_bytes).unwrap_or(u32::MAX))
-    }
-}
-
-/// Notes how long something took, if it began in the measured span.
-fn note_since(latencies: &mut Latencies, sent_ns: u64, now_ns: u64, measured_ns: u64) {
-    if sent_ns >= measured_ns {
-        latencies.record(now_ns.saturating_sub(sent_ns));
-    }
-}
-
-/// Looks at the records of a frame, which must begin at `next`; answers where the next frame must begin.
-fn delivered(frame: &Frame<'_>, next: SeqNum, mut on_sent: impl FnMut(u64)) -> Result<SeqNum, BenchError> {
-    if frame.kind != Kind::Records {
-        return Err(BenchError::Unexpected { found: frame.kind, awaited: "records were due" });
-    }
-    let head = RecordsHead::decode(frame.head).map_err(|_| body_of(frame))?;
-    let (mut at, mut reached) = (0, next);
-    while at < frame.payload.len() {
-        let (entry, bytes) = Entry::decode(&frame.payload[at..])?;
-        at += bytes;
-        let Entry::Batch { head, batch, .. } = entry else {
-            continue;
-        };
-        if head.first != reached {
-            return Err(seam(reached, head.first));
-        }
-        for record in &VerifiedBatch::verify(batch, head.batch_crc)? {
-            let stamp = record.body.first_chunk::<STAMP_BYTES>();
-            on_sent(u64::from_le_bytes(*stamp.ok_or_else(|| body_of(frame))?));
-        }
-        reached = head.end().seq_num;
-    }
-    if head.end != reached {
-        return Err(seam(reached, head.end));
-    }
-    Ok(reached)
-}
-
-fn seam(expected: SeqNum, found: SeqNum) -> BenchError {
-    BenchError::Seam { expected: expected.get(), found: found.get() }
 }

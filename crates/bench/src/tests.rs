@@ -229,19 +229,38 @@ fn live(server: &Scripted) -> SubscribeOptions {
 }
 
 #[test]
-fn a_live_subscriber_gets_every_record_and_its_delay() {
+fn options_of_subscribers_that_make_no_sense_are_refused_by_name() {
     let server = Scripted::start(Fault::None, WINDOW);
-    let report = subscribe::run(&live(&server), &mut |_| ()).unwrap();
+    let bad = [
+        ("record_bytes", SubscribeOptions { record_bytes: 15, ..live(&server) }),
+        ("subscribers", SubscribeOptions { subscribers: 0, ..live(&server) }),
+        ("rate", SubscribeOptions { rate: f64::NAN, ..live(&server) }),
+        ("duration", SubscribeOptions { duration: Duration::ZERO, ..live(&server) }),
+        (
+            "key_prefix",
+            SubscribeOptions { sse: Some(server.addr.clone()), key_prefix: "a/b".to_owned(), ..live(&server) },
+        ),
+    ];
+    for (name, options) in bad {
+        let error = subscribe::run(&options, &mut |_| ()).unwrap_err();
+        assert!(error.to_string().starts_with(name), "{name}: {error}");
+    }
+}
+
+#[test]
+fn live_subscribers_get_every_record_and_its_delay() {
+    let server = Scripted::start(Fault::None, WINDOW);
+    let report = subscribe::run(&SubscribeOptions { subscribers: 3, ..live(&server) }, &mut |_| ()).unwrap();
     assert_eq!((report.records, server.ends()), (150, vec![150]));
-    let measured = report.end_to_end_us.samples;
-    assert!((50..=150).contains(&measured) && report.ack_us.samples == measured, "{report}");
+    // Those that are due after 50 ms, at 500 a second.
+    assert_eq!((report.ack_us.samples, report.end_to_end_us.samples), (125, 375), "{report}");
     let json = serde_json::to_value(&report).unwrap();
     assert!(json["end_to_end_us"]["p50"].is_f64() && json["behind_ack_us"].is_f64(), "{json}");
 }
 
 #[test]
-fn a_record_that_a_subscriber_misses_fails_the_run() {
+fn a_record_that_one_of_the_subscribers_misses_fails_the_run() {
     let server = Scripted::start(Fault::Undelivered(40), WINDOW);
-    let error = subscribe::run(&live(&server), &mut |_| ()).unwrap_err();
+    let error = subscribe::run(&SubscribeOptions { subscribers: 3, ..live(&server) }, &mut |_| ()).unwrap_err();
     assert!(matches!(error, BenchError::Seam { expected: 39, found: 40 }), "{error}");
 }

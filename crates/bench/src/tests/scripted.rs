@@ -96,7 +96,7 @@ struct State {
     reads: u64,
     appends: u64,
     pongs: u64,
-    subscriber: Option<TcpStream>,
+    subscribers: Vec<TcpStream>,
 }
 
 /// The server; it runs until the test process ends.
@@ -278,7 +278,7 @@ impl Connection {
             self.catch_up = Some(CatchUp { subscription, key, next: 0, credit });
             self.pump(out);
         } else {
-            state.subscriber = Some(stream.try_clone().unwrap());
+            state.subscribers.push(stream.try_clone().unwrap());
         }
     }
 
@@ -346,12 +346,12 @@ impl Connection {
         if self.server.fault == Fault::Double(number) {
             put_acks(session, no, start, &batch, out);
         }
-        if let Some(subscriber) = &mut state.subscriber
-            && self.server.fault != Fault::Undelivered(number)
-        {
-            let mut out = Vec::new();
-            put_records(Kind::Records, 0, 1, &[&(start, batch.crc(), frame.payload.to_vec())], &mut out);
-            subscriber.write_all(&out).unwrap();
+        let mut out = Vec::new();
+        put_records(Kind::Records, 0, 1, &[&(start, batch.crc(), frame.payload.to_vec())], &mut out);
+        let passed_over = usize::from(self.server.fault == Fault::Undelivered(number));
+        for subscriber in state.subscribers.iter_mut().skip(passed_over) {
+            // One that left after its last record needs no more.
+            let _left = subscriber.write_all(&out);
         }
         true
     }

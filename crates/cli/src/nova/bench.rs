@@ -70,7 +70,7 @@ pub(super) enum BenchCommand {
     /// How long a put and a get of an object take: the floor under Standard acks and reads of settled records
     #[command(after_help = help::BENCH_STORE)]
     Store(StoreBenchArgs),
-    /// How long a record takes from a producer to a live subscriber
+    /// How long a record takes from a producer to live subscribers
     #[command(after_help = help::BENCH_SUBSCRIBE)]
     Subscribe(SubscribeArgs),
     /// Whether a star keeps what it acks, across kills of the star and of this command

@@ -254,7 +254,8 @@ wrong bodies, late appends, two winners, records read and then lost, wrong tails
 pub(super) const BENCH_SUBSCRIBE: &str = "\
 Examples:
   nova bench subscribe
-  nova bench subscribe --rate 2000 --duration 5s --output json";
+  nova bench subscribe --rate 2000 --duration 5s --output json
+  nova bench subscribe --subscribers 1000 --sse 127.0.0.1:8080 --rate 1000 --record-bytes 64";
 
 pub(super) const GATEWAY: &str = "\
 Examples:

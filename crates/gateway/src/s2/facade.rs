@@ -18,6 +18,11 @@ const SESSIONS_MAX: usize = 1_024;
 const BODIES_BYTES_MAX: usize = 128 << 20;
 /// Bytes of batches of append sessions that are not acked yet; the next batch waits.
 const SESSION_BYTES_MAX: usize = 256 << 20;
+/// Bytes of records that a read has under way to it, so that the star reads on while the client takes them; less once so many
+/// read sessions are open, so that all of them together stay within 1.2 GiB.
+const CREDIT_BYTES: u32 = 4 << 20;
+const CREDIT_BYTES_OF_MANY: u32 = 1 << 20;
+const MANY_READS: usize = 64;
 
 /// Serves S2's clients over a client of nova.
 #[derive(Debug)]
@@ -66,6 +71,11 @@ impl Facade {
             Session::Append => self.appends.take(version),
             Session::Read => self.reads.take(version),
         }
+    }
+
+    /// How many bytes of records a read may have under way to it.
+    pub(super) fn credit_bytes(&self) -> u32 {
+        if self.reads.taken() <= MANY_READS { CREDIT_BYTES } else { CREDIT_BYTES_OF_MANY }
     }
 
     /// Room for a batch of a session, given back when it is dropped; waits for it.

@@ -73,6 +73,7 @@ pub(super) struct Follow {
     budget: Budget,
     wait: Option<Duration>,
     follows: bool,
+    credit_bytes: u32,
     subscription: Option<Subscription>,
     /// Whether it has caught up and waits.
     is_live: bool,
@@ -101,6 +102,7 @@ impl Facade {
             budget: Budget::of(reading),
             wait: reading.wait,
             follows: reading.may_follow(),
+            credit_bytes: self.credit_bytes(),
             subscription: None,
             is_live: false,
             deadline: None,
@@ -223,7 +225,7 @@ impl Follow {
                 return Ok(self.go_live());
             }
             if self.subscription.is_none() {
-                let options = SubscribeOptions::from(self.next).clamp();
+                let options = SubscribeOptions::from(self.next).clamp().credit_bytes(self.credit_bytes);
                 let subscribed = self.client.subscribe(&self.address, options).await;
                 self.subscription = Some(subscribed.map_err(|error| gone(&error))?);
             }
@@ -335,6 +337,7 @@ mod tests {
             budget,
             wait: None,
             follows,
+            credit_bytes: 1 << 20,
             subscription: None,
             is_live: false,
             deadline: None,

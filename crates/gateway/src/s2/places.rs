@@ -79,6 +79,11 @@ impl Places {
         Ok(Place { _free: free, ask, askable: Some((number, Arc::clone(&self.askable))) })
     }
 
+    /// How many places are taken.
+    pub(super) fn taken(&self) -> usize {
+        self.places_max - self.free.available_permits()
+    }
+
     /// Asks the session that is silent for longest, if it is for long enough; each is asked once.
     fn ask_one(&self) {
         let mut askable = lock(&self.askable);

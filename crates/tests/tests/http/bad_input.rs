@@ -184,9 +184,9 @@ fn who_sends_slowly_or_reads_nothing_costs_others_nothing() {
     }
     let grown = star.novad.resident_bytes().saturating_sub(before);
     assert!(grown < 700 << 20, "{} MiB more", grown >> 20);
-    // More than are allowed are told so.
+    // More than are allowed are told so; these alone are more, for the slow ones may be gone by now.
     let mut turned_away = 0;
-    for _ in 0..300 {
+    for _ in 0..700 {
         let mut socket = star.http.connect();
         let _gone = socket.write_all(b"GET /healthz HTTP/1.1\r\nx-slow: ");
         held.push(socket);

@@ -99,6 +99,12 @@ pub(in crate::nova) struct SubscribeArgs {
     /// What the stream's key starts with
     #[arg(long, value_name = "TEXT", default_value = "bench-live")]
     key_prefix: String,
+    /// Subscribers, each on a connection of its own
+    #[arg(long, value_name = "N", default_value = "1")]
+    subscribers: u32,
+    /// Follow by server-sent events of the HTTP surface there, not over the wire; records are appended over the wire all the same
+    #[arg(long, value_name = "HOST:PORT")]
+    sse: Option<String>,
     /// Bytes of a record
     #[arg(long, value_name = "BYTES", default_value = "256")]
     record_bytes: Bytes,
@@ -111,7 +117,7 @@ pub(in crate::nova) struct SubscribeArgs {
     /// How long to measure
     #[arg(long, value_name = "TIME", default_value = "10s")]
     duration: Millis,
-    /// CPUs for producer and subscriber, in turn
+    /// CPUs for producer and subscribers, in turn
     #[arg(long, value_name = "CPU,…", value_delimiter = ',')]
     cpus: Vec<usize>,
 }
@@ -124,6 +130,8 @@ impl SubscribeArgs {
             class: self.class,
             create: !self.no_create,
             key_prefix: self.key_prefix,
+            sse: self.sse,
+            subscribers: self.subscribers,
             record_bytes: self.record_bytes.as_usize(),
             rate: self.rate,
             warm_up: self.warm_up.duration(),
