@@ -3,6 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -151,7 +152,9 @@ impl DataDirectory {
                 if let Some(found) = found {
                     return Err(DirectoryError::Foreign { path: path.clone(), found });
                 }
-                write_format(path).map_err(|source| write_error(path, source))?;
+                // Whoever finds the format there relies on the names that lead to it.
+                let written = sync_above(path).and_then(|()| write_format(path));
+                written.map_err(|source| write_error(path, source))?;
             }
         }
         Ok(Self { path: path.clone(), file_system, _lock: lock })
@@ -181,19 +184,34 @@ impl DataDirectory {
 }
 
 fn make(path: &Path) -> Result<(), DirectoryError> {
-    let was_there = path.exists();
-    if was_there && !path.is_dir() {
-        return Err(DirectoryError::NotDirectory { path: path.to_owned() });
-    }
-    if was_there {
-        return Ok(());
-    }
-    fs::create_dir_all(path).map_err(|source| match source.kind() {
+    let make_error = |source: io::Error| match source.kind() {
         io::ErrorKind::StorageFull => DirectoryError::Full { path: path.to_owned() },
         _ => DirectoryError::Make { path: path.to_owned(), source },
-    })?;
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    sync_directory(parent.unwrap_or_else(|| Path::new("."))).map_err(|source| write_error(path, source))
+    };
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => return Err(DirectoryError::NotDirectory { path: path.to_owned() }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(source) => return Err(make_error(source)),
+    }
+    fs::create_dir_all(path).map_err(make_error)
+}
+
+/// Makes the directory's own name durable, and those of the ones that may have been made with it, which lie on its file system.
+fn sync_above(path: &Path) -> io::Result<()> {
+    let device = fs::metadata(path)?.dev();
+    for above in path.ancestors().skip(1) {
+        let above = match File::open(above) {
+            // Whoever may not even look into it did not make what is in it.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break,
+            opened => opened?,
+        };
+        if above.metadata()?.dev() != device {
+            break;
+        }
+        above.sync_all()?;
+    }
+    Ok(())
 }
 
 fn sync_directory(path: &Path) -> io::Result<()> {

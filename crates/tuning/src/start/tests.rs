@@ -1,8 +1,11 @@
 //! Does each check let the good through, and refuse the bad in one sentence with a remedy?
 
 use std::fs;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use rustix::fs::inotify;
 use rustix::process::Rlimit;
 
 use super::directory::{DataDirectory, DirectoryError};
@@ -33,6 +36,51 @@ fn a_new_directory_is_made_with_its_parents_and_opens_again() {
     assert_eq!(entries(&path), ["FORMAT", "LOCK"]);
     drop(data);
     DataDirectory::open(&path).unwrap();
+}
+
+/// Whether a directory itself was opened, as whoever syncs it does, since this was asked last.
+fn was_opened(watch: &OwnedFd) -> bool {
+    let mut room = [MaybeUninit::uninit(); 512];
+    let mut events = inotify::Reader::new(watch, &mut room);
+    let mut was_opened = false;
+    while let Ok(event) = events.next() {
+        was_opened |= event.file_name().is_none();
+    }
+    was_opened
+}
+
+#[test]
+fn the_names_of_all_directories_that_may_be_new_are_synced_before_the_directory_is_ours() {
+    let folder = disk_folder();
+    let path = folder.path().join("a/b/nova-data");
+    // As if a first start had been killed right after it made them.
+    fs::create_dir_all(&path).unwrap();
+    let watched: Vec<_> = path
+        .ancestors()
+        .skip(1)
+        .take(3)
+        .map(|above| {
+            let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+            inotify::add_watch(&watch, above, inotify::WatchFlags::OPEN | inotify::WatchFlags::ONLYDIR).unwrap();
+            (above, watch)
+        })
+        .collect();
+    let data = DataDirectory::open(&path).unwrap();
+    for (above, watch) in &watched {
+        assert!(was_opened(watch), "{}", above.display());
+    }
+    drop(data);
+    DataDirectory::open(&path).unwrap();
+    assert!(watched.iter().all(|(_, watch)| !was_opened(watch)), "once is enough");
+}
+
+#[test]
+fn what_the_system_says_of_the_path_is_told() {
+    let folder = disk_folder();
+    let looped = folder.path().join("loop");
+    std::os::unix::fs::symlink(&looped, &looped).unwrap();
+    let error = DataDirectory::open(&looped).unwrap_err();
+    assert!(error.to_string().contains("symbolic links"), "{error}");
 }
 
 #[test]
