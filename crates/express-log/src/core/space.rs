@@ -170,8 +170,10 @@ impl Space {
             && self.used_bytes + u64::from(self.limits.segment_bytes) <= self.limits.log_bytes_max
     }
 
-    /// A wished segment stands on the disk, zeroed and durable.
+    /// A wished segment stands on the disk, zeroed and durable. They come in the order of their ids, and are used in it: a log is read so.
     pub(crate) fn on_made(&mut self, blank: Blank) {
+        let before = self.ready.back().map_or(self.active.segment, |last| last.segment);
+        assert!(before < blank.segment, "segment {} is made after segment {before}", blank.segment);
         self.being_made -= 1;
         self.ready.push_back(blank);
         if self.in_reserve && self.ready.len() == 1 {

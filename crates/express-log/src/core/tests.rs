@@ -1,3 +1,5 @@
+mod machine;
+
 use std::time::Duration;
 
 use wire::ids::{Epoch, LogId, Lsn, SegmentId};
