@@ -224,7 +224,7 @@ impl Shard {
                     self.streams.touch(batch.log, batch.pos.segment, at);
                 }
             }
-            Applying::Create => {}
+            Applying::Create => self.woken.extend(live.subscriptions.drain(..)),
             Applying::Fence(token) => row.apply_token(&token),
             Applying::Trim(to) => row.apply_trim(to),
             Applying::Reconfigure(config) => {

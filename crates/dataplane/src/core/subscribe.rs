@@ -13,7 +13,7 @@ use super::read::{Job, Then, Work, trimmed};
 use super::row::{Found, Row};
 use super::shard::Shard;
 use super::span::{Cursor, Damaged, Span, gather};
-use super::verbs::{deleted_meanwhile, frame};
+use super::verbs::deleted_meanwhile;
 use super::world::{ConnId, Flow, World};
 
 /// Content of one frame of records, in bytes.
@@ -30,6 +30,8 @@ const CONN_SUBSCRIPTIONS_MAX: usize = 1_024;
 pub(crate) struct Subscription {
     handle: u32,
     credit_bytes: i64,
+    /// Its client was told that it is open: before that nothing of it is sent.
+    is_open: bool,
     /// It stands in its stream's list of those that wait for the next commit, or was just taken from it.
     waits: bool,
     /// The first record that is not sent yet.
@@ -43,6 +45,7 @@ impl Subscription {
         Self {
             handle,
             credit_bytes: i64::from(credit_bytes).min(CREDIT_BYTES_MAX),
+            is_open: false,
             waits: false,
             sent: SeqNum::ZERO,
             cursor: frame_cursor(SeqNum::ZERO),
@@ -155,36 +158,43 @@ impl Shard {
         Ok(Flow::Done)
     }
 
-    /// Says that a subscription is open, and starts it.
+    /// Starts a subscription, whose start is known.
     pub(super) fn begin_subscription(
         &mut self,
-        (row, stream_id): (u32, StreamId),
+        stream: (u32, StreamId),
         call: Call,
         subscription: Subscription,
         world: &mut impl World,
     ) {
-        let subscribed = Subscribed { subscription: subscription.handle, stream_id, start: subscription.sent };
-        self.answer_after(row, To::Call(call), Answering::Frame(frame(&subscribed, call.correlation)), world);
         let handle = subscription.handle;
-        let work = Work::Subscription(subscription);
-        let job = self.readers.insert(Job::new((row, stream_id), call, self.now.mono, work));
+        let job = self.readers.insert(Job::new(stream, call, self.now.mono, Work::Subscription(subscription)));
         self.sessions.note_subscription(call.conn, handle, job);
         self.pump(job, world);
     }
 
-    /// Sends what a subscription may get now; at the tail it waits for the next commit.
+    /// Sends what a subscription may get now: first of all that it is open. At the tail it waits for the next commit, and before its
+    /// stream is made for that one.
     pub(super) fn pump(&mut self, job: u32, world: &mut impl World) {
         loop {
             let Some(state) = self.readers.jobs.get_mut(job as usize) else { return };
-            let (conn, at) = (state.call.conn, state.row);
+            let (call, stream_id, at) = (state.call, state.stream_id, state.row);
+            let conn = call.conn;
             let Work::Subscription(subscription) = &mut state.work else { return };
             if state.waits.is_some() {
                 return;
             }
-            let Some(row) = self.streams.row_mut(at).filter(|row| row.stream_id == state.stream_id) else {
+            let Some(row) = self.streams.row_mut(at).filter(|row| row.stream_id == stream_id) else {
                 self.end_subscription(job, deleted_meanwhile(), world);
                 return;
             };
+            if !row.is_committed() {
+                return wait(job, subscription, row);
+            }
+            if !subscription.is_open {
+                open(subscription, stream_id, call, world);
+                self.note_answered(call.asked);
+                continue;
+            }
             let tail = row.tail.seq_num;
             let next = subscription.cursor.next;
             let is_whole = subscription.cursor.is_full || next >= tail || next < row.trim_point;
@@ -260,23 +270,30 @@ impl Shard {
         Flow::Done
     }
 
-    /// Answers the call that asked for a subscription whose start is still looked for.
+    /// Answers the call that asked for a subscription that is not open yet.
     fn refuse_opening(&self, job: u32, world: &mut impl World) {
-        let Some(Job { work: Work::Find { .. }, call, .. }) = self.readers.jobs.get(job as usize) else { return };
-        world.page_ends(call.conn);
+        let Some(Job { work, call, .. }) = self.readers.jobs.get(job as usize) else { return };
+        match work {
+            Work::Find { .. } => world.page_ends(call.conn),
+            Work::Subscription(subscription) if !subscription.is_open => {}
+            Work::Subscription(_) | Work::Page(_) => return,
+        }
         if let Some(out) = world.out(call.conn) {
             out.refuse(call.correlation, Refusal::new(Reason::NotFound, "the subscription was ended before it began"));
         }
     }
 
-    /// Ends a subscription and says why.
+    /// Ends a subscription and says why; to the call that asked for it when it was not open yet.
     pub(super) fn end_subscription(&mut self, job: u32, refusal: Refusal, world: &mut impl World) {
         let Some(state) = self.readers.jobs.get(job as usize) else { return };
         let Work::Subscription(subscription) = &state.work else { return };
-        let (conn, handle) = (state.call.conn, subscription.handle);
-        self.sessions.forget_subscription(conn, handle);
+        let (call, row, handle, is_open) = (state.call, state.row, subscription.handle, subscription.is_open);
+        self.sessions.forget_subscription(call.conn, handle);
         self.drop_subscription(job);
-        if let Some(out) = world.out(conn) {
+        if !is_open {
+            return self.answer(row, To::Call(call), Answering::Refuse(refusal, Tail::Without), world);
+        }
+        if let Some(out) = world.out(call.conn) {
             out.message(&SubscriptionEnded { subscription: handle, refusal }, 0);
         }
     }
@@ -301,7 +318,16 @@ impl Shard {
     }
 }
 
-/// Puts a subscription that is at the tail among those that wait for the next commit.
+/// Tells its client that a subscription is open, and where it starts.
+fn open(subscription: &mut Subscription, stream_id: StreamId, call: Call, world: &mut impl World) {
+    subscription.is_open = true;
+    let subscribed = Subscribed { subscription: subscription.handle, stream_id, start: subscription.sent };
+    if let Some(out) = world.out(call.conn) {
+        out.message(&subscribed, call.correlation);
+    }
+}
+
+/// Puts a subscription that is at the tail, or whose stream is being made, among those that wait for the next commit.
 fn wait(job: u32, subscription: &mut Subscription, row: &mut Row) {
     if !std::mem::replace(&mut subscription.waits, true) {
         live_of(row).subscriptions.push(job);

@@ -9,6 +9,7 @@ mod history;
 mod lanes;
 mod loads;
 mod moves;
+mod readers;
 mod reads;
 mod retention;
 mod sessions;

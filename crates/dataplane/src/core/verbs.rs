@@ -434,7 +434,7 @@ impl Shard {
 }
 
 /// A message as a whole frame of its own.
-pub(super) fn frame(message: &impl wire::message::Message, correlation: u64) -> Vec<u8> {
+fn frame(message: &impl wire::message::Message, correlation: u64) -> Vec<u8> {
     let mut out = Vec::new();
     message.frame(correlation, &mut out);
     out

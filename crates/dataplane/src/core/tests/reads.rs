@@ -151,6 +151,56 @@ fn a_subscription_gets_history_then_every_commit_without_a_seam() {
 }
 
 #[test]
+fn a_subscription_is_open_before_anything_of_it_comes_whatever_is_not_durable() {
+    let mut test = filled();
+    let (bytes, crc) = batch(&["not durable"]);
+    let _ = test.ask_with(A, &Test::once("s", crc), &bytes);
+    test.ask(B, &subscribe(Start::Last(1), 1 << 20));
+    let told = test.told(B);
+    assert!(matches!(&told[..], [Told::Subscribed(_), Told::Records(5, page)] if page.bodies == ["9b"]), "{told:?}");
+}
+
+#[test]
+fn a_subscription_that_makes_its_stream_is_open_once_that_is_durable() {
+    let mut test = Test::new();
+    test.put("other", &["noise"]).unwrap();
+    test.offer(B, &subscribe(Start::SeqNum(SeqNum::ZERO), 1 << 20), &[]);
+    for key in ["s", "other", "s"] {
+        let (bytes, crc) = batch(&[key]);
+        test.offer(A, &Test::once(key, crc), &bytes);
+    }
+    let made = test.world.durable;
+    assert_eq!(test.told(B), vec![], "nothing is durable");
+    test.commit_to(made + 1);
+    assert!(matches!(test.told(B)[..], [Told::Subscribed(_)]));
+    test.commit_to(made + 2);
+    assert_eq!(records(&test.told(B)), vec!["s"]);
+    test.commit();
+    assert_eq!(records(&test.told(B)), vec!["s"]);
+}
+
+#[test]
+fn a_subscription_that_ends_before_its_stream_is_durable_is_answered_once() {
+    let mut test = Test::new();
+    test.put("other", &["noise"]).unwrap();
+    let asked = test.offer(B, &subscribe(Start::SeqNum(SeqNum::ZERO), 1 << 20), &[]);
+    let ended = test.ask(B, &Unsubscribe { subscription: 5 });
+    let told = test.told(B);
+    assert!(matches!(told[..], [Told::Refused(a, _), Told::Done(b)] if (a, b) == (asked, ended)), "{told:?}");
+    test.commit();
+    assert_eq!((test.told(B), test.shard.readers.subscriptions()), (vec![], 0));
+    let again = Subscribe { address: address("gone"), ..subscribe(Start::SeqNum(SeqNum::ZERO), 1 << 20) };
+    let asked = test.offer(B, &again, &[]);
+    test.offer(A, &StreamDelete { address: address("gone") }, &[]);
+    test.commit();
+    let told = test.told(B);
+    assert!(
+        matches!(&told[..], [Told::Refused(call, no)] if *call == asked && no.reason == Reason::NotFound),
+        "{told:?}"
+    );
+}
+
+#[test]
 fn a_subscription_stops_at_its_credit_and_goes_on_with_more() {
     both(|test| {
         test.ask(B, &subscribe(Start::SeqNum(SeqNum::ZERO), 1));

@@ -359,11 +359,11 @@ impl Test {
         (flow, self.calls)
     }
 
-    /// Sends a request again and again, with an obliging control, until it is taken.
-    pub(super) fn offer<M: Message>(&mut self, conn: ConnId, message: &M, payload: &[u8]) {
+    /// Sends a request again and again, with an obliging control, until it is taken; its correlation id is answered.
+    pub(super) fn offer<M: Message>(&mut self, conn: ConnId, message: &M, payload: &[u8]) -> u64 {
         for _ in 0..20 {
-            if self.ask_with(conn, message, payload).0 == Flow::Done {
-                return;
+            if let (Flow::Done, call) = self.ask_with(conn, message, payload) {
+                return call;
             }
             self.serve_control();
         }
