@@ -1,9 +1,10 @@
 //! Does every shard still turn, and what is done about one that does not?
 //!
-//! Each shard beats ten times a second. A thread of its own looks on: after a second of silence it says so and wakes the
-//! shard through a waker that was stored before, which reaches even an executor that sleeps with runnable tasks. A shard that
-//! never turns again holds its streams, so that the process ends: after [`LOOP_MAX`] of a shard that works on one turn all that
-//! time, which is a loop without an end, and after [`STUCK_MAX`] of one that waits, for a slow disk comes back.
+//! Each shard beats ten times a second, and counts its turns. A thread of its own looks on: after a second of silence it says so and
+//! wakes the shard through a waker that was stored before, which reaches even an executor that sleeps with runnable tasks. A shard
+//! that never turns again holds its streams, so that the process ends: after [`LOOP_MAX`] of a shard that works on one turn all that
+//! time, which is a loop without an end, and after [`STUCK_MAX`] of one that waits, for a slow disk comes back. One that has so much
+//! to do that its beats come late goes from turn to turn, and is left alone.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,8 +21,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Looks after which it is looked what CPU the shards get.
 const LOOKS_A_SECOND: u64 = 5;
 const STALL_MIN: Duration = Duration::from_secs(1);
-/// CPU time in silence: far more than any turn takes, also of a shard with millions of streams.
-const LOOP_MAX: Duration = Duration::from_secs(4);
+/// CPU time in one turn: with a look it makes a second. What grows with streams or subscriptions is done in parts, a turn each, so that
+/// the longest turn of a shard with millions of streams takes a tenth of it.
+const LOOP_MAX: Duration = Duration::from_millis(800);
 const STUCK_MAX: Duration = Duration::from_secs(30);
 
 macro_rules! tasks {
@@ -70,8 +72,8 @@ tasks! {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Pulse {
-    /// The place in [`TASKS`] of what had the turn last.
-    task: AtomicU8,
+    /// Turns that were begun, and in the lowest byte the place in [`TASKS`] of what had the last one.
+    turn: AtomicU64,
     /// The same, one more, when the shard stood still last; 0 before.
     stood_still_in: AtomicU8,
     thread: OnceLock<Thread>,
@@ -94,10 +96,17 @@ impl Pulse {
         let _ = self.thread.set(thread);
     }
 
-    /// A task has the turn.
+    /// A task has the turn. Only the shard itself says so.
     #[inline]
     pub(crate) fn enter(&self, task: Task) {
-        self.task.store(task as u8, Ordering::Relaxed);
+        let turns = self.turn.load(Ordering::Relaxed) >> u8::BITS;
+        self.turn.store((turns.wrapping_add(1) << u8::BITS) | u64::from(task as u8), Ordering::Relaxed);
+    }
+
+    /// Notes in which task the shard stands still now.
+    fn note_task(&self) {
+        let [task, ..] = self.turn.load(Ordering::Relaxed).to_le_bytes();
+        self.stood_still_in.store(task + 1, Ordering::Relaxed);
     }
 
     /// The task in which the shard stood still last, if it ever did.
@@ -180,21 +189,25 @@ impl Watchdog {
 struct Seen {
     beats: u64,
     silent: Duration,
+    /// What was told of its turn at the last look.
+    turn: u64,
     /// CPU time of its thread at the last look, where the kernel tells.
     ran: Option<Duration>,
-    /// CPU time since it is silent.
+    /// CPU time since it is in that turn.
     worked: Duration,
 }
 
 impl Seen {
     /// Notes that the shard is silent for another while.
-    fn add(&mut self, passed: Duration, ran: Option<Duration>) {
-        if let (Some(before), Some(now)) = (self.ran, ran) {
+    fn add(&mut self, passed: Duration, turn: u64, ran: Option<Duration>) {
+        if turn != self.turn {
+            self.worked = Duration::ZERO;
+        } else if let (Some(before), Some(now)) = (self.ran, ran) {
             // A thread whose virtual CPU stood still is told to have run all that time, once it goes on.
             self.worked += now.saturating_sub(before).min(passed);
         }
         self.silent += passed;
-        self.ran = ran;
+        (self.turn, self.ran) = (turn, ran);
     }
 
     /// Why the process must end, if it must.
@@ -242,22 +255,22 @@ fn look_at_cpus(mailboxes: &[Mailbox]) {
 }
 
 fn look(shard: usize, pulse: &Pulse, seen: &mut Seen, passed: Duration) {
-    let beats = pulse.beats.load(Ordering::Relaxed);
+    let (beats, turn) = (pulse.beats.load(Ordering::Relaxed), pulse.turn.load(Ordering::Relaxed));
     let ran = pulse.thread.get().and_then(|thread| ran(&std::fs::read_to_string(thread.schedstat()).ok()?));
     if beats != seen.beats || beats == 0 || pulse.is_over.load(Ordering::Relaxed) {
         if seen.silent >= STALL_MIN {
             tracing::warn!(shard, stalled_ms = millis(seen.silent), "the shard turns again");
         }
-        *seen = Seen { beats, ran, ..Seen::default() };
+        *seen = Seen { beats, turn, ran, ..Seen::default() };
         return;
     }
     let before = seen.silent;
-    seen.add(passed, ran);
+    seen.add(passed, turn, ran);
     if seen.silent >= STALL_MIN {
         stalled(shard, pulse, seen, before < STALL_MIN);
     }
     if let Some(why) = seen.verdict() {
-        pulse.stood_still_in.store(pulse.task.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        pulse.note_task();
         let task = pulse.stood_still_in();
         tracing::error!(shard, task, stalled_ms = millis(seen.silent), "the shard is stuck; the process ends");
         eprintln!("nova: shard {shard} {why} ({}); the process ends", task.unwrap_or("no task"));
@@ -270,7 +283,7 @@ fn stalled(shard: usize, pulse: &Pulse, seen: &Seen, is_new: bool) {
     pulse.stall_last_ms.store(millis(seen.silent), Ordering::Relaxed);
     if is_new {
         pulse.stalls.fetch_add(1, Ordering::Relaxed);
-        pulse.stood_still_in.store(pulse.task.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        pulse.note_task();
         let task = pulse.stood_still_in();
         tracing::error!(shard, task, stalled_ms = millis(seen.silent), "the shard does not turn; it is woken");
     }

@@ -19,6 +19,8 @@ const IDLE_SECONDS: u32 = 10;
 const IDLE_SECONDS_MIN: u32 = 1;
 /// Rows that are looked at in one turn.
 const LOOKED_AT_MAX: usize = 1_024;
+/// Rows of the queue that are looked at for each that comes to it, while most of them are out of it.
+const SIFTED_AT_ONCE: usize = 4;
 /// How soon the shard looks again when it has too many, and most that it looked at are out of the queue.
 const LOOK_ON_AFTER: Duration = Duration::from_millis(4);
 /// How soon it does when most of them stayed.
@@ -38,10 +40,49 @@ struct Resting {
 /// Rows that nobody uses, about in the order in which they were used last.
 #[derive(Debug, Default)]
 pub(crate) struct Idle {
+    /// Those of the front that were looked at already, while stale ones are sorted out.
+    sifted: VecDeque<Resting>,
+    /// The others.
     queue: VecDeque<Resting>,
     due: Duration,
     /// Since when somebody waits for room to make a stream and none has left.
     awaited_since: Option<Duration>,
+}
+
+impl Idle {
+    fn len(&self) -> usize {
+        self.sifted.len() + self.queue.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn push(&mut self, resting: Resting) {
+        self.queue.push_back(resting);
+    }
+
+    fn pop(&mut self) -> Option<Resting> {
+        self.sifted.pop_front().or_else(|| self.queue.pop_front())
+    }
+
+    /// Puts the first one back.
+    fn put_back(&mut self, resting: Resting) {
+        self.sifted.push_front(resting);
+    }
+
+    /// Drops of the next few those that do not rest. Their order stays.
+    fn sift(&mut self, rests: impl Fn(&Resting) -> bool) {
+        for _ in 0..SIFTED_AT_ONCE {
+            let Some(resting) = self.queue.pop_front() else {
+                std::mem::swap(&mut self.queue, &mut self.sifted);
+                return;
+            };
+            if rests(&resting) {
+                self.sifted.push_back(resting);
+            }
+        }
+    }
 }
 
 /// What becomes of a row that nobody uses.
@@ -68,34 +109,35 @@ impl Shard {
         let Some(row) = self.streams.row_mut(at) else { return };
         row.used_at_s = since_s;
         if !std::mem::replace(&mut row.is_resting, true) {
-            self.idle.queue.push_back(Resting { row: at, stream_id: row.stream_id, since_s });
+            self.idle.push(Resting { row: at, stream_id: row.stream_id, since_s });
             self.drop_stale();
         }
     }
 
-    /// Drops what the queue has of rows that are gone or in use, once that is more than half of it.
+    /// Drops what the queue has of rows that are gone or in use, once that is more than half of it: a little of it for each row that
+    /// comes, for the queue may be as long as there are streams.
     fn drop_stale(&mut self) {
-        if self.idle.queue.len() <= 2 * self.streams.len() + LOOKED_AT_MAX {
+        if self.idle.len() <= 2 * self.streams.len() + LOOKED_AT_MAX {
             return;
         }
         let streams = &self.streams;
         let rests = |resting: &Resting| {
             streams.row(resting.row).is_some_and(|row| row.stream_id == resting.stream_id && row.is_resting)
         };
-        self.idle.queue.retain(rests);
+        self.idle.sift(rests);
     }
 
     /// Notes that nobody uses any of the rows that recovery found.
     pub(super) fn rest_all(&mut self) {
         for (at, row) in self.streams.rows_mut() {
             row.is_resting = true;
-            self.idle.queue.push_back(Resting { row: at, stream_id: row.stream_id, since_s: row.used_at_s });
+            self.idle.push(Resting { row: at, stream_id: row.stream_id, since_s: row.used_at_s });
         }
     }
 
     /// When the shard is to look for rows to forget.
     pub(super) fn eviction_due(&self) -> Option<Duration> {
-        (self.streams.len() > self.config.rows_max && !self.idle.queue.is_empty()).then_some(self.idle.due)
+        (self.streams.len() > self.config.rows_max && !self.idle.is_empty()).then_some(self.idle.due)
     }
 
     /// Whether there are more rows than there may be by one part in `parts` of those.
@@ -113,7 +155,7 @@ impl Shard {
             return Ok(true);
         }
         let in_flight = self.pending.len() + self.standard.pending.len();
-        let why = match (self.is_stalled(), self.idle.queue.is_empty() && in_flight == 0) {
+        let why = match (self.is_stalled(), self.idle.is_empty() && in_flight == 0) {
             (true, _) => "that the standard store doesn't have yet",
             (false, true) => "that are in use",
             (false, false) if self.now.mono < *self.idle.awaited_since.get_or_insert(self.now.mono) + AWAITED_MAX => {
@@ -133,7 +175,7 @@ impl Shard {
         let read: HashSet<u32> = self.readers.jobs.iter().map(|(_, job)| job.row).collect();
         let (mut looked_at, mut gone, mut left) = (0, 0, 0);
         while looked_at < LOOKED_AT_MAX && self.streams.len() > self.config.rows_max {
-            let Some(resting) = self.idle.queue.pop_front() else { break };
+            let Some(resting) = self.idle.pop() else { break };
             looked_at += 1;
             match self.fate(&resting, &read) {
                 Fate::Leaves => {
@@ -143,10 +185,10 @@ impl Shard {
                 Fate::IsUsed => gone += 1,
                 Fate::StaysBehind => {
                     let since_s = self.streams.row(resting.row).map_or(resting.since_s, |row| row.used_at_s);
-                    self.idle.queue.push_back(Resting { since_s, ..resting });
+                    self.idle.push(Resting { since_s, ..resting });
                 }
                 Fate::Stays => {
-                    self.idle.queue.push_front(resting);
+                    self.idle.put_back(resting);
                     break;
                 }
             }
@@ -193,5 +235,28 @@ impl Shard {
         if let Some(row) = self.streams.row_mut(at) {
             row.is_resting = false;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stale_rows_leave_the_queue_little_by_little_and_the_others_keep_their_order() {
+        let mut idle = Idle::default();
+        let resting = |row| Resting { row, stream_id: StreamId::default(), since_s: row };
+        (0..40).for_each(|row| idle.push(resting(row)));
+        assert_eq!(idle.pop().map(|first| first.row), Some(0));
+        idle.put_back(resting(0));
+        for row in 40..60 {
+            let before = idle.len();
+            idle.sift(|resting| resting.row % 2 == 0);
+            assert!(before - idle.len() <= SIFTED_AT_ONCE);
+            idle.push(resting(row));
+        }
+        idle.queue.retain(|resting| resting.row % 2 == 0);
+        let left: Vec<u32> = std::iter::from_fn(|| idle.pop()).map(|resting| resting.row).collect();
+        assert_eq!(left, (0..60).step_by(2).collect::<Vec<_>>());
     }
 }

@@ -300,12 +300,12 @@ impl Shard {
         Ok(flow)
     }
 
-    /// Forgets the tombstones of what the index has.
+    /// Forgets tombstones of what the index has; what is left of them goes in a later turn.
     pub(super) fn forget_tombstones(&mut self) {
-        for lane in [Lane::Express, Lane::Standard] {
-            let (settled, standard) = (&self.settled, &self.standard);
-            self.streams.tombstones.forget(lane, |entered| settled.has(entered, standard.applied()));
-        }
+        let (settled, standard) = (&self.settled, &self.standard);
+        let is_in_index = |entered| settled.has(entered, standard.applied());
+        let left = [Lane::Express, Lane::Standard].map(|lane| self.streams.tombstones.forget(lane, is_in_index));
+        self.buries = left.contains(&true);
     }
 
     /// What an answer stands on that was judged on a name at which there is nothing.

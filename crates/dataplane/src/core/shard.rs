@@ -1,6 +1,6 @@
 //! The state of one shard, and what becomes of each input.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ use super::world::{ConnId, Flow, Now, World};
 
 /// How long the state of a stream that owes throughput outlives its last use.
 pub(crate) const COOLING: Duration = Duration::from_secs(1);
+/// Rows whose live state is forgotten in one turn.
+const COOLED_TURN_MAX: usize = 4_096;
 /// Answers that wait for the log; with so many, connections are not read from until it has got further.
 pub(super) const PENDING_MAX: usize = 128 << 10;
 
@@ -94,16 +96,18 @@ pub(crate) struct Shard {
     pub(super) now: Now,
     /// Connections with an open ack frame.
     pub(super) acked: Vec<ConnId>,
-    /// Subscriptions whose stream has got further.
-    pub(super) woken: Due,
+    /// Subscriptions whose stream has got further, as far as they are not pumped yet.
+    pub(super) woken: VecDeque<u32>,
     /// Rows whose held batches may go on now that something is durable.
     pub(super) holding: Due,
     /// Rows whose held batches wait for time.
-    pub(super) throttled: Vec<u32>,
+    pub(super) throttled: BTreeSet<u32>,
     pub(super) throttled_until: Option<Duration>,
     pub(super) held_bytes: usize,
     /// Rows whose live state waits to be forgotten.
     pub(super) cooling: VecDeque<(Duration, u32, StreamId)>,
+    /// Tombstones are left that the index has.
+    pub(super) buries: bool,
     table: Arc<BucketTable>,
     bucket_names: HashMap<BucketId, BucketName>,
     frozen: Vec<BucketId>,
@@ -168,12 +172,13 @@ impl Shard {
             pending: VecDeque::new(),
             now: Now { wall_ms: 0, mono: Duration::ZERO },
             acked: Vec::new(),
-            woken: Due::new(),
+            woken: VecDeque::new(),
             holding: Due::new(),
-            throttled: Vec::new(),
+            throttled: BTreeSet::new(),
             throttled_until: None,
             held_bytes: 0,
             cooling: VecDeque::new(),
+            buries: false,
             table: Arc::default(),
             bucket_names: HashMap::new(),
             frozen: Vec::new(),
@@ -370,21 +375,23 @@ impl Shard {
     pub(crate) fn next_timer(&self) -> Option<Duration> {
         let cooling = self.cooling.front().map(|(at, ..)| *at);
         let unasked = (!self.unasked.is_empty()).then(|| self.now.mono + ASK_AGAIN_AFTER);
-        let due = [self.throttled_until, cooling, self.eviction_due(), self.trims_due(), unasked, self.gives_up_at()];
+        let goes_on = (!self.woken.is_empty() || self.buries).then_some(self.now.mono);
+        let due = [
+            self.throttled_until,
+            cooling,
+            self.eviction_due(),
+            self.trims_due(),
+            unasked,
+            self.gives_up_at(),
+            goes_on,
+        ];
         due.into_iter().flatten().min()
     }
 
     /// Time has passed.
     pub(crate) fn on_timer(&mut self, world: &mut impl World) {
         self.now = world.now();
-        while self.cooling.front().is_some_and(|(at, ..)| *at <= self.now.mono) {
-            let Some((_, row, stream_id)) = self.cooling.pop_front() else { break };
-            let Some(state) = self.streams.row_mut(row).filter(|state| state.stream_id == stream_id) else { continue };
-            if let Some(live) = state.live.as_mut() {
-                live.is_cooling = false;
-            }
-            self.retire(row);
-        }
+        self.cool();
         if self.throttled_until.is_some_and(|until| until <= self.now.mono) {
             self.throttled_until = None;
             let rows = std::mem::take(&mut self.throttled);
@@ -397,17 +404,35 @@ impl Shard {
         if self.gives_up_at().is_some_and(|due| due <= self.now.mono) {
             self.give_up_waiting(world);
         }
+        if self.buries {
+            self.forget_tombstones();
+        }
+        self.pump_woken(world);
         self.evict();
         self.close_acks(world);
+    }
+
+    /// Forgets the live state of rows that owe nothing any more, some of them in each turn.
+    fn cool(&mut self) {
+        for _ in 0..COOLED_TURN_MAX {
+            let Some((_, row, stream_id)) = self.cooling.front().copied().filter(|(at, ..)| *at <= self.now.mono)
+            else {
+                return;
+            };
+            self.cooling.pop_front();
+            let Some(state) = self.streams.row_mut(row).filter(|state| state.stream_id == stream_id) else { continue };
+            if let Some(live) = state.live.as_mut() {
+                live.is_cooling = false;
+            }
+            self.retire(row);
+        }
     }
 
     /// Has the held batches of a row looked at again after this long.
     pub(super) fn throttle(&mut self, row: u32, wait: Duration) {
         let until = self.now.mono + wait.max(Duration::from_millis(1));
         self.throttled_until = Some(self.throttled_until.map_or(until, |earlier| earlier.min(until)));
-        if !self.throttled.contains(&row) {
-            self.throttled.push(row);
-        }
+        self.throttled.insert(row);
     }
 
     /// Whether nobody waits for anything that this shard will do by itself.

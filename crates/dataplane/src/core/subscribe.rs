@@ -22,6 +22,9 @@ const FRAME_CONTENT_BYTES: u64 = 256 << 10;
 const CREDIT_BYTES_MAX: i64 = 16 << 20;
 /// Bytes that a connection's peer has not taken: with more its subscriptions wait, with as many it is not read from.
 pub(crate) const BACKLOG_BYTES_MAX: usize = 1 << 20;
+/// Subscriptions that are pumped in one turn, and bytes of records that they are sent.
+const PUMPED_TURN_MAX: usize = 4_096;
+const PUMPED_BYTES_TURN_MAX: i64 = 64 << 20;
 /// Subscriptions that a connection may have on one shard.
 const CONN_SUBSCRIPTIONS_MAX: usize = 1_024;
 
@@ -220,14 +223,24 @@ impl Shard {
         }
     }
 
-    /// Pumps the subscriptions whose stream has got further.
+    /// Pumps subscriptions whose stream has got further; those that are too many for one turn have the next.
     pub(super) fn pump_woken(&mut self, world: &mut impl World) {
-        for job in std::mem::take(&mut self.woken) {
-            if let Some(Job { work: Work::Subscription(subscription), .. }) = self.readers.jobs.get_mut(job as usize) {
-                subscription.waits = false;
+        let mut bytes_left = PUMPED_BYTES_TURN_MAX;
+        for _ in 0..PUMPED_TURN_MAX {
+            if bytes_left <= 0 {
+                return;
             }
+            let Some(job) = self.woken.pop_front() else { return };
+            let Some(subscription) = self.subscription_mut(job) else { continue };
+            subscription.waits = false;
+            let before = subscription.credit_bytes;
             self.pump(job, world);
+            bytes_left -= self.subscription_mut(job).map_or(0, |subscription| before - subscription.credit_bytes);
         }
+    }
+
+    fn subscription_mut(&mut self, job: u32) -> Option<&mut Subscription> {
+        self.readers.jobs.get_mut(job as usize)?.work.subscription_mut()
     }
 
     /// A connection has taken all there was for it: its subscriptions go on.
@@ -242,8 +255,7 @@ impl Shard {
     pub(super) fn credit(&mut self, conn: ConnId, credit: &Credit, world: &mut impl World) -> Flow {
         // One for a subscription that has just ended is no error: the two crossed.
         if let Some(job) = self.sessions.subscription_of(conn, credit.subscription)
-            && let Some(state) = self.readers.jobs.get_mut(job as usize)
-            && let Some(subscription) = state.work.subscription_mut()
+            && let Some(subscription) = self.subscription_mut(job)
         {
             let more = i64::from(credit.bytes);
             subscription.credit_bytes = (subscription.credit_bytes + more).min(CREDIT_BYTES_MAX);
@@ -301,6 +313,8 @@ impl Shard {
     /// Forgets a subscription.
     pub(super) fn drop_subscription(&mut self, job: u32) {
         let Some(state) = self.readers.remove(job) else { return };
+        // Its number may be another's soon.
+        self.woken.retain(|woken| *woken != job);
         let Some(row) = self.streams.row_mut(state.row).filter(|row| row.stream_id == state.stream_id) else {
             return;
         };

@@ -7,6 +7,9 @@ use wire::ids::StreamId;
 
 use super::lane::{Entered, Lane};
 
+/// Tombstones of a lane that are forgotten in one turn.
+const FORGOTTEN_TURN_MAX: usize = 16 << 10;
+
 /// What is left of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tombstone {
@@ -72,21 +75,47 @@ impl Tombstones {
             .map(|(key, tombstone)| (&**key, tombstone.stream_id))
     }
 
-    /// Forgets those of a lane, the oldest first, as long as the index has their delete.
-    pub(crate) fn forget(&mut self, lane: Lane, is_in_index: impl Fn(Entered) -> bool) {
-        while let Some(oldest) = self.queue(lane).front()
-            && is_in_index(oldest.tombstone.entered)
-        {
-            let Some(Burial { bucket, key, tombstone }) = self.queue(lane).pop_front() else { return };
+    /// Forgets those of a lane, the oldest first, as long as the index has their delete; true when that may be so of more.
+    pub(crate) fn forget(&mut self, lane: Lane, is_in_index: impl Fn(Entered) -> bool) -> bool {
+        for _ in 0..FORGOTTEN_TURN_MAX {
+            let queue = self.queue(lane);
+            if queue.front().is_none_or(|oldest| !is_in_index(oldest.tombstone.entered)) {
+                return false;
+            }
+            let Some(Burial { bucket, key, tombstone }) = queue.pop_front() else { return false };
             let names = &mut self.by_name[bucket as usize];
             if names.get(&key).is_some_and(|last| last.stream_id == tombstone.stream_id) {
                 names.remove(&key);
             }
         }
+        true
     }
 
     /// All of them, the oldest of each lane first.
     pub(crate) fn into_burials(self) -> impl Iterator<Item = Burial> {
         self.express.into_iter().chain(self.standard)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::ids::Lsn;
+
+    use super::*;
+
+    #[test]
+    fn many_that_the_index_has_are_forgotten_in_turns() {
+        let mut tombstones = Tombstones::default();
+        let key = |number: usize| Arc::from(number.to_string());
+        for number in 0..=FORGOTTEN_TURN_MAX {
+            let tombstone = Tombstone { stream_id: StreamId::default(), entered: Entered::Express(Lsn::new(1)) };
+            tombstones.push(Burial { bucket: 0, key: key(number), tombstone });
+        }
+        assert!(!tombstones.forget(Lane::Express, |_| false), "the index has none");
+        assert!(tombstones.get(0, "0").is_some());
+        assert!(tombstones.forget(Lane::Express, |_| true));
+        assert!(tombstones.get(0, "0").is_none() && tombstones.get(0, &key(FORGOTTEN_TURN_MAX)).is_some());
+        assert!(!tombstones.forget(Lane::Express, |_| true));
+        assert!(tombstones.get(0, &key(FORGOTTEN_TURN_MAX)).is_none());
     }
 }

@@ -312,6 +312,37 @@ fn a_page_fits_a_frame_however_its_batches_are_cut() {
 }
 
 #[test]
+fn subscribers_that_get_too_much_for_one_turn_have_the_next_ones() {
+    let mut test = Test::new();
+    test.put("s", &["first"]).unwrap();
+    let begin = |test: &mut Test, handle| {
+        test.ask(B, &Subscribe { subscription: handle, ..subscribe(Start::Last(0), 1 << 20) });
+        assert!(matches!(test.told(B)[..], [Told::Subscribed(_)]));
+    };
+    (0..70).for_each(|handle| begin(&mut test, handle));
+    let served = |test: &mut Test| -> Vec<u32> {
+        let of = |told| match told {
+            Told::Records(handle, _) => handle,
+            other => panic!("{other:?}"),
+        };
+        test.told(B).into_iter().map(of).collect()
+    };
+    test.put("s", &[&"x".repeat(1_000_000)]).unwrap();
+    assert_eq!(served(&mut test), (0..68).collect::<Vec<_>>(), "a little more than 64 MiB");
+    assert_eq!(test.shard.next_timer(), Some(test.shard.now.mono));
+    // One of those that are left goes, and its number may be another's then.
+    test.ask(B, &Unsubscribe { subscription: 69 });
+    assert!(matches!(test.told(B)[..], [Told::Done(_)]));
+    begin(&mut test, 100);
+    test.wait(0);
+    assert_eq!((served(&mut test), test.shard.next_timer()), (vec![68], None));
+    test.put("s", &["last"]).unwrap();
+    let mut all = served(&mut test);
+    all.sort_unstable();
+    assert_eq!(all, (0..69).chain([100]).collect::<Vec<_>>());
+}
+
+#[test]
 fn many_subscribers_each_wait_once() {
     let mut test = filled();
     for handle in 0..100 {
