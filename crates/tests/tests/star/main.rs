@@ -9,6 +9,7 @@ mod crowd;
 mod fail_stop;
 mod files;
 mod full_disk;
+mod golden;
 mod hops;
 mod host;
 mod host_command;
