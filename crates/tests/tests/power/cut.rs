@@ -16,6 +16,11 @@ use crate::recording::{Content, Event};
 
 /// A disk writes so many bytes as one.
 const SECTOR_BYTES: u64 = 512;
+/// So many places are compared for one where many writes are open.
+const PLACES: usize = 8;
+/// The first block of a disk lands whole or not at all. ext4 keeps its superblock there, in two sectors that it writes past its
+/// journal when something fails: torn apart they take a repair before anything can be mounted, let alone served.
+const WHOLE_BYTES: u64 = 4096;
 
 /// What becomes of the writes that no flush covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +100,11 @@ impl Cut {
         left.into_iter().map(|(_, offset, content)| (offset, content)).collect()
     }
 
+    /// How many writes to a disk no flush covers then.
+    pub(crate) fn open(&self, events: &[Event], disk: usize) -> usize {
+        writes(&events[..self.at], disk, self.lies_from).filter(|(_, _, is_covered)| !is_covered).count()
+    }
+
     /// In which phase it comes.
     pub(crate) fn phase(&self, events: &[Event]) -> &'static str {
         phases(events)
@@ -120,7 +130,7 @@ fn phases(events: &[Event]) -> Vec<(&'static str, Range<usize>)> {
     starts.iter().zip(ends).map(|((name, start), end)| (*name, *start..end)).collect()
 }
 
-/// Anywhere, just after a client was answered, or just before a flush is.
+/// Just after a client was answered, just before a flush is, or where more writes are open than elsewhere.
 fn moment(events: &[Event], range: Range<usize>, dice: &mut Dice) -> usize {
     let is_answer = |at: &usize| matches!(&events[*at], Event::Told(fact) if fact.is_answer());
     let is_flush = |at: &usize| matches!(events[*at], Event::Flushed { .. });
@@ -129,10 +139,12 @@ fn moment(events: &[Event], range: Range<usize>, dice: &mut Dice) -> usize {
         1 => range.clone().filter(is_flush).collect(),
         _ => Vec::new(),
     };
-    if places.is_empty() {
-        return range.start + index(dice, range.len().max(1));
+    if !places.is_empty() {
+        return places[index(dice, places.len())];
     }
-    places[index(dice, places.len())]
+    let anywhere = (0..PLACES).map(|_| range.start + index(dice, range.len().max(1)));
+    let open = |at: &usize| writes(&events[..*at], 0, usize::MAX).filter(|(_, _, is_covered)| !is_covered).count();
+    anywhere.max_by_key(open).expect("there are places")
 }
 
 /// The writes to a disk, each with whether a flush covers it.
@@ -173,7 +185,8 @@ fn sectors((place, offset, content): &Placed, dice: &mut Dice) -> Vec<Placed> {
     let mut kept: Vec<Range<u64>> = Vec::new();
     let mut from = 0;
     while from < content.bytes() {
-        let to = (from + SECTOR_BYTES).min(content.bytes());
+        let at_once = WHOLE_BYTES.saturating_sub(offset + from).max(SECTOR_BYTES);
+        let to = (from + at_once).min(content.bytes());
         if dice.is_one_of(2) {
             match kept.last_mut() {
                 Some(last) if last.end == from => last.end = to,

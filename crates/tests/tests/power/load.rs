@@ -24,6 +24,9 @@ const PAUSE: Duration = Duration::from_millis(2);
 /// Records that stay of a session's stream, about, and of one that is fenced.
 const KEPT: u64 = 200;
 const KEPT_FENCED: u64 = 40;
+const KEPT_LARGE: u64 = 8;
+/// One of large records leaves the others more time.
+const PAUSE_LARGE: Duration = Duration::from_millis(8);
 /// Appends under one token.
 const UNDER_ONE_TOKEN: usize = 5;
 /// Appends in one life.
@@ -205,7 +208,8 @@ impl Fenced {
             self.notes.add(What::Fenced(self.generation));
             let Ok(tail) = client.check_tail(&address).await else { continue };
             let tail = self.append_all(client, tail.seq_num).await;
-            self.notes.trim(client, tail.get(), KEPT_FENCED).await;
+            let kept = if self.notes.place.is_large { KEPT_LARGE } else { KEPT_FENCED };
+            self.notes.trim(client, tail.get(), kept).await;
         }
     }
 
@@ -214,7 +218,7 @@ impl Fenced {
         for _ in 0..UNDER_ONE_TOKEN {
             let Some(end) = self.append(client, tail).await else { return tail };
             tail = end;
-            sleep(PAUSE).await;
+            sleep(if self.notes.place.is_large { PAUSE_LARGE } else { PAUSE }).await;
         }
         tail
     }

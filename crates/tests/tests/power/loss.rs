@@ -13,9 +13,13 @@ use crate::trial::{Choice, Sequel};
 
 const RECORDING_SECONDS_MAX: u64 = 300;
 /// Acks that each session gets between two things that are done to the star.
-const ACKS: usize = 12;
+const ACKS: usize = 40;
+/// Rounds of what is done after a loss.
+const ROUNDS: usize = 12;
 /// Losses in which a lie of a disk must show.
 const BUDGET: usize = 8;
+/// So many flushes are lies. Others come between the one that an ack stands on and the ack.
+const LIES: [usize; 4] = [4, 8, 16, 32];
 
 /// A star under load that is killed, stopped in order, and started again on the way.
 fn record(ground: Ground, seed: u64) -> Recorded {
@@ -90,7 +94,7 @@ fn second(first: &Recorded, cut: &Cut) -> Recorded {
     let go_on = async |rig: &Rig, known: &mut Known| -> Result<(), String> {
         known.check(&rig.novad.client()).await?;
         recording.add(Event::Knew(Box::new(known.clone())));
-        for _ in 0..ACKS {
+        for _ in 0..ROUNDS {
             let client = rig.novad.client();
             Sequel { client, known: &mut *known, recording: &recording, is_full: false }.go_on().await?;
         }
@@ -127,13 +131,13 @@ fn first_lines(texts: &[String]) -> Vec<&str> {
     texts.iter().filter_map(|text| text.lines().next()).collect()
 }
 
-/// The power goes just after an ack of an Express stream, and the two flushes before it were lies.
+/// The power goes just after an ack of an Express stream, and some flushes before it were lies: a few, or all of some time.
 fn lie(recorded: &Recorded, number: usize, choice: Choice) -> Cut {
     let is_ack =
         |event: &Event| matches!(event, Event::Told(Fact::Of(place, What::Acked { .. })) if *place == SESSIONS[0]);
     let acks: Vec<usize> = (0..recorded.events.len()).filter(|at| is_ack(&recorded.events[*at])).collect();
-    let ack = acks[(number + 1) * acks.len() / (BUDGET + 2)];
+    let ack = acks[(number % BUDGET + 1) * acks.len() / (BUDGET + 2)];
     let flushes = (0..ack).rev().filter(|at| matches!(recorded.events[*at], Event::Flushed { .. }));
-    let lies_from = flushes.take(2).last().expect("flushes before an ack");
+    let lies_from = flushes.take(LIES[number % LIES.len()]).last().expect("flushes before an ack");
     Cut { at: ack + 1, losses: vec![Loss::All], lies_from, seed: choice.of_image(number) }
 }

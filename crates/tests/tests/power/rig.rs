@@ -1,6 +1,6 @@
 //! How is a star set on disks that record, and what stays of them when the power goes?
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use client::Client;
@@ -14,6 +14,9 @@ use crate::recording::{Content, Event, Recording};
 
 /// The background is in a hurry, so that segments and objects go while the power does.
 const ARGS: [&str; 6] = ["--shards", "2", "--settle-age-ms", "20", "--settle-grace-ms", "100"];
+
+/// Files that fill a disk.
+const FILES_MAX: usize = 20;
 
 /// What a star stands on.
 #[derive(Debug, Clone, Copy)]
@@ -170,13 +173,16 @@ impl Rig {
     /// When it can't be.
     pub(crate) fn fill(&self, disk: usize, but: u64) {
         let on = Ground::mount(&self.stand.scratch, disk);
-        let run = |program: &str, args: &[&str]| run_tool(program, args).unwrap_or_else(|why| panic!("{why}"));
-        // Not by this process: whoever serves a disk and waits for it can't be ended.
-        let told = run("stat", &["--file-system", "--format", "%a %S", &on.display().to_string()]);
-        let numbers: Vec<u64> = told.split_whitespace().filter_map(|number| number.parse().ok()).collect();
-        let [blocks, bytes] = numbers[..] else { panic!("the room of a disk: {told}") };
-        let bytes = (blocks * bytes).saturating_sub(but).to_string();
-        run("fallocate", &["--length", &bytes, &on.join("ballast").display().to_string()]);
+        for number in 0..FILES_MAX {
+            let bytes = free_bytes(&on).saturating_sub(but);
+            let ballast = on.join(format!("ballast-{number}"));
+            // The star takes room meanwhile; what was got of it stays.
+            let got = run_tool("fallocate", &["--length", &bytes.max(1).to_string(), &ballast.display().to_string()]);
+            if got.is_ok() {
+                return;
+            }
+        }
+        panic!("{} is never full: {} bytes are free", on.display(), free_bytes(&on));
     }
 
     /// Takes the power away now. What the star and the file systems write after that counts for nothing.
@@ -188,4 +194,13 @@ impl Rig {
         drop(stand);
         Recorded { ground, events, is_full: false, scratch }
     }
+}
+
+/// Room that is free, asked by another process: one that serves a disk and waits for it can't be ended.
+fn free_bytes(on: &Path) -> u64 {
+    let told = run_tool("stat", &["--file-system", "--format", "%a %S", &on.display().to_string()]);
+    let told = told.unwrap_or_else(|why| panic!("{why}"));
+    let numbers: Vec<u64> = told.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+    let [blocks, bytes] = numbers[..] else { panic!("the room of {}: {told}", on.display()) };
+    blocks * bytes
 }

@@ -1,9 +1,13 @@
 //! Which streams are written, and what stands in their records?
 
+use std::fmt::Write;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use client::{Address, Class, FencingToken, Record};
 use tests::{Dice, at};
+
+/// Digits that one number gives.
+const DIGITS_AT_ONCE: u64 = 16;
 
 /// A stream that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -11,17 +15,23 @@ pub(crate) struct Place {
     pub(crate) key: &'static str,
     /// How its entries become durable.
     pub(crate) is_express: bool,
+    /// Its records are so large that segments fill.
+    pub(crate) is_large: bool,
 }
 
 /// Streams that sessions write.
 pub(crate) const SESSIONS: [Place; 2] = both("session-express", "session-standard");
 /// Streams that are taken over by tokens.
-pub(crate) const FENCED: [Place; 2] = both("fenced-express", "fenced-standard");
+pub(crate) const FENCED: [Place; 3] = {
+    let [express, standard] = both("fenced-express", "fenced-standard");
+    [express, standard, Place { key: "large-express", is_large: true, ..express }]
+};
 /// Streams that are deleted and made again.
 pub(crate) const REBORN: [Place; 2] = both("reborn-express", "reborn-standard");
 
 const fn both(express: &'static str, standard: &'static str) -> [Place; 2] {
-    [Place { key: express, is_express: true }, Place { key: standard, is_express: false }]
+    let express = Place { key: express, is_express: true, is_large: false };
+    [express, Place { key: standard, is_express: false, ..express }]
 }
 
 impl Place {
@@ -33,19 +43,22 @@ impl Place {
         if self.is_express { Class::Express } else { Class::Standard }
     }
 
-    /// The body of a record: from a few bytes to some twenty blocks, another for each.
+    /// The body of a record: from a few bytes to some fifty blocks, another for each.
     pub(crate) fn body(self, record: Name) -> String {
         let Name { life, index } = record;
         let mut hasher = DefaultHasher::new();
         (self.key, life, index).hash(&mut hasher);
         let mut dice = Dice::new(hasher.finish());
-        let letters = match dice.below(32) {
+        let digits = match dice.below(32) {
+            _ if self.is_large => 100_000 + dice.below(100_000),
             0 => 20_000 + dice.below(70_000),
             1..8 => 600 + dice.below(6_000),
             _ => dice.below(300),
         };
         let mut body = format!("{}:{life}:{index}:", self.key);
-        body.extend((0..letters).map(|_| char::from(b'a' + u8::try_from(dice.below(26)).expect("a letter"))));
+        for _ in 0..digits / DIGITS_AT_ONCE {
+            write!(body, "{:016x}", dice.below(u64::MAX)).expect("a text takes text");
+        }
         body
     }
 

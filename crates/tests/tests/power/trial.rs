@@ -9,7 +9,7 @@ use tests::{Novad, within};
 use crate::cut::{Cut, lay};
 use crate::disk::Mounted;
 use crate::known::{Fact, Known, Life, What};
-use crate::recording::{Event, Recording};
+use crate::recording::{Content, Event, Recording};
 use crate::rig::{Ground, Recorded};
 use crate::stream::{Batch, FENCED, Place, REBORN, SESSIONS, token};
 
@@ -70,14 +70,27 @@ impl Recorded {
     /// # Panics
     /// As [`Recorded::try_all`].
     pub(crate) fn try_each(&self, choice: Choice, cuts: impl IntoIterator<Item = Cut>) {
-        let (mut tried, mut acked) = (0, 0);
+        let (mut tried, mut open, mut acked) = (0, 0, 0);
         for cut in cuts {
+            open += (0..self.ground.disks).map(|disk| cut.open(&self.events, disk)).sum::<usize>();
             acked +=
                 self.hold(&cut).unwrap_or_else(|why| panic!("{}\nagain: {}", self.told(&cut, &why), choice.again()));
             tried += 1;
         }
-        let events = self.events.len();
-        eprintln!("{}: {tried} images of {events} events hold, with {acked} batches that were acked", choice.test);
+        let (test, events, mib) = (choice.test, self.events.len(), self.written() >> 20);
+        eprintln!(
+            "{test}: {tried} images of {events} events with {mib} MiB hold: {acked} acked batches, {open} open writes"
+        );
+        assert!(acked > 0 && open > 0, "nothing was at stake");
+    }
+
+    /// Bytes that were written but zeroes.
+    fn written(&self) -> u64 {
+        let bytes = |event: &Event| match event {
+            Event::Written { content: content @ Content::Bytes(..), .. } => content.bytes(),
+            _ => 0,
+        };
+        self.events.iter().map(bytes).sum()
     }
 
     /// What is wrong, and where.
@@ -170,9 +183,7 @@ impl Sequel<'_> {
         for place in SESSIONS.into_iter().chain(FENCED).chain(REBORN) {
             if let Some(life) = self.life(place) {
                 let batch = Batch { first: life.next(), records: 3 };
-                // What may be sent again has its key from the first.
-                let key = FENCED.contains(&place).then(|| batch.key(place, life.number()));
-                self.append(place, &life, batch, key).await?;
+                self.append(place, &life, batch).await?;
             }
         }
         Ok(())
@@ -187,8 +198,9 @@ impl Sequel<'_> {
         self.known.take(Fact::Of(place, what));
     }
 
-    async fn append(&mut self, place: Place, life: &Life, batch: Batch, key: Option<u128>) -> Result<(), String> {
+    async fn append(&mut self, place: Place, life: &Life, batch: Batch) -> Result<(), String> {
         self.take(place, What::Sending(batch));
+        let key = Some(batch.key(place, life.number()));
         let with = OneShot { fencing_token: token(life.generation()), idempotency_key: key, ..OneShot::default() };
         let ack = self.client.append_with(&place.address(), with, batch.bodies(place, life.number())).await;
         let at = match ack {
@@ -208,7 +220,7 @@ impl Sequel<'_> {
     async fn send_again(&mut self, place: Place) -> Result<(), String> {
         let Some(life) = self.life(place) else { return Ok(()) };
         let Some(last) = life.last() else { return Ok(()) };
-        self.append(place, &life, last, Some(last.key(place, life.number()))).await
+        self.append(place, &life, last).await
     }
 
     /// A writer that was shut out still is.

@@ -1,8 +1,9 @@
 use super::*;
 use crate::recording::Recording;
 
-/// A write of two sectors of one letter.
+/// A write of two sectors of one letter, behind what is written whole.
 fn write(recording: &Recording, offset: u64, letter: u8) -> usize {
+    let offset = WHOLE_BYTES + offset;
     recording.add(Event::Written { disk: 0, offset, content: Content::of(&[letter; 1024]) })
 }
 
@@ -11,13 +12,13 @@ fn flush(recording: &Recording) {
     recording.add(Event::Flushed { disk: 0, came });
 }
 
-/// What is on a disk of four sectors, a letter a sector.
+/// What is in four sectors of a disk, a letter a sector.
 fn left(recording: &Recording, loss: Loss, seed: u64, lies_from: usize) -> String {
     let events = recording.events();
     let cut = Cut { at: events.len(), losses: vec![loss], lies_from, seed };
     let place = tempfile::NamedTempFile::new().expect("a file");
-    lay(&cut.left(&events, 0), place.path(), 2048).expect("a disk");
-    let bytes = std::fs::read(place.path()).expect("the disk");
+    lay(&cut.left(&events, 0), place.path(), WHOLE_BYTES + 2048).expect("a disk");
+    let bytes = std::fs::read(place.path()).expect("the disk").split_off(4096);
     bytes.chunks(512).map(|sector| if sector[0] == 0 { '-' } else { char::from(sector[0]) }).collect()
 }
 
@@ -99,4 +100,20 @@ fn cuts_come_in_every_phase_and_lose_in_every_way() {
         cuts.iter().map(|cut| (cut.phase(&events), format!("{:?}", cut.losses[0]))).collect();
     assert_eq!(seen.len(), 15, "{seen:?}");
     assert!(cuts.iter().all(|cut| cut.at <= events.len() && cut.losses.len() == 2));
+}
+
+#[test]
+fn the_first_block_is_not_torn_and_what_comes_behind_it_is() {
+    let recording = Recording::default();
+    let bytes = [[b'a'; 4096], [b'b'; 4096]].concat();
+    recording.add(Event::Written { disk: 0, offset: 0, content: Content::of(&bytes) });
+    let events = recording.events();
+    let sizes = |seed| {
+        let cut = Cut { at: events.len(), losses: vec![Loss::Torn], lies_from: usize::MAX, seed };
+        let left = cut.left(&events, 0).into_iter();
+        let below = |(offset, content): (u64, Content)| WHOLE_BYTES.saturating_sub(offset).min(content.bytes());
+        left.map(below).sum::<u64>()
+    };
+    let seen: std::collections::BTreeSet<u64> = (0..64).map(sizes).collect();
+    assert_eq!(seen.into_iter().collect::<Vec<_>>(), [0, WHOLE_BYTES]);
 }
