@@ -201,6 +201,18 @@ pub enum ObjectError {
         /// What contradicts.
         what: &'static str,
     },
+    /// A row whose range is empty or goes backwards, though the sum holds.
+    #[error("row {row} of the footer is wrong: its {what} go from {from} to {to}")]
+    Range {
+        /// Its place in the footer.
+        row: usize,
+        /// A range of what.
+        what: &'static str,
+        /// Where it begins.
+        from: u64,
+        /// Where it ends.
+        to: u64,
+    },
 }
 
 pub(crate) fn check_zero(what: &'static str, bytes: &[u8]) -> Result<(), ObjectError> {

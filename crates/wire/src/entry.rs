@@ -113,6 +113,20 @@ pub enum EntryError {
         /// The slot found.
         found: u16,
     },
+    /// A rev that none can follow.
+    #[error("an entry of rev {found}, after which there is none")]
+    Rev {
+        /// The rev found.
+        found: u64,
+    },
+    /// A gap that ends before it begins.
+    #[error("an entry gives up the records from {from} to {to}, which go backwards")]
+    Gap {
+        /// Where it begins.
+        from: u64,
+        /// Where it ends.
+        to: u64,
+    },
     /// A name inside is none.
     #[error("an entry is wrong: {0}")]
     Name(#[from] NameError),
@@ -295,6 +309,9 @@ fn put_place(out: &mut [u8], slot_at: usize, place: Place) {
 fn place_at(bytes: &[u8], slot_at: usize) -> Result<Place, EntryError> {
     let found = u16_at(bytes, slot_at);
     let slot = u8::try_from(found).ok().and_then(Slot::new).ok_or(EntryError::Slot { found })?;
+    if u64_at(bytes, 32) == u64::MAX {
+        return Err(EntryError::Rev { found: u64::MAX });
+    }
     Ok(Place {
         slot,
         stream_id: StreamId::from_bytes(array(bytes, 8)),

@@ -99,6 +99,18 @@ pub enum FoldError {
         /// The entry's epoch.
         epoch: Epoch,
     },
+    /// Its records don't begin where those before it end.
+    #[error("rev {rev} of stream {stream_id} begins at record {first}, where the stream has come to {tail}")]
+    Records {
+        /// The stream.
+        stream_id: StreamId,
+        /// The entry's rev.
+        rev: Rev,
+        /// Its first record.
+        first: SeqNum,
+        /// One past the last record before it.
+        tail: SeqNum,
+    },
     /// Its batch doesn't decode.
     #[error("the batch of rev {rev} of stream {stream_id} can't be read: {source}")]
     Batch {
@@ -148,6 +160,14 @@ pub enum StreamRowError {
     /// A configuration that is none.
     #[error("the stream row is wrong: {0}")]
     Config(#[from] ConfigError),
+    /// Its trim point lies past its tail.
+    #[error("the stream row is wrong: it is trimmed to {trim_point}, and ends at {tail}")]
+    Trim {
+        /// The trim point.
+        trim_point: SeqNum,
+        /// One past the last record.
+        tail: SeqNum,
+    },
     /// A memory of producers that is none.
     #[error("the stream row is wrong: {0}")]
     Dedupe(#[from] DedupeError),
@@ -201,6 +221,10 @@ impl StreamRow {
             return Err(FoldError::Hole { stream_id, applied: self.rev, rev, epoch });
         }
         let applied = match entry {
+            Entry::Batch { head, .. } if head.first != self.tail.seq_num => {
+                let (first, tail) = (head.first, self.tail.seq_num);
+                return Err(FoldError::Records { stream_id, rev, first, tail });
+            }
             Entry::Batch { head, batch, effect } => {
                 self.apply_batch(head, batch).map_err(|source| FoldError::Batch { stream_id, rev, source })?;
                 self.bytes += u64::from(content_bytes);
@@ -309,6 +333,10 @@ impl StreamRow {
         }
         let (key, rest) = names.split_at(key_bytes);
         let (token, dedupe) = rest.split_at(token_bytes);
+        let (tail, trim_point) = (SeqNum::new(u64_at(row, 64)), SeqNum::new(u64_at(row, 80)));
+        if trim_point > tail {
+            return Err(StreamRowError::Trim { trim_point, tail });
+        }
         Ok(Self {
             stream_id: StreamId::from_bytes(array(row, 8)),
             bucket: BucketId::from_bytes(array(row, 24)),
@@ -317,8 +345,8 @@ impl StreamRow {
             created_at_ms: i64_at(row, 40),
             epoch: Epoch::new(u64_at(row, 48)),
             rev: Rev::new(u64_at(row, 56)),
-            tail: Position::new(SeqNum::new(u64_at(row, 64)), i64_at(row, 72)),
-            trim_point: SeqNum::new(u64_at(row, 80)),
+            tail: Position::new(tail, i64_at(row, 72)),
+            trim_point,
             bytes: u64_at(row, 88),
             token: FencingToken::from_bytes(token)?,
             dedupe: Dedupe::decode(dedupe)?,

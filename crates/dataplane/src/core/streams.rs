@@ -10,7 +10,7 @@ use wire::batch::{BatchError, VerifiedBatch};
 use wire::config::StreamConfig;
 use wire::dedupe::{Answer, is_remembered};
 use wire::entry::{BatchHead, Effect, Entry, EntryError, Place, Verb};
-use wire::ids::{BucketId, Epoch, Lsn, Position, Rev, SegmentId, StreamId};
+use wire::ids::{BucketId, Epoch, Lsn, Position, Rev, SegmentId, SeqNum, StreamId};
 use wire::names::Key;
 use wire::slot::Slot;
 use wire::stream_row::StreamRow;
@@ -93,6 +93,18 @@ pub(crate) enum FoldError {
         rev: Rev,
         /// The entry's epoch.
         epoch: Epoch,
+    },
+    /// Its records don't begin where those before it end.
+    #[error("rev {rev} of stream {stream_id} begins at record {first}, where the stream has come to {tail}")]
+    Records {
+        /// The stream.
+        stream_id: StreamId,
+        /// The entry's rev.
+        rev: Rev,
+        /// Its first record.
+        first: SeqNum,
+        /// One past the last record before it.
+        tail: SeqNum,
     },
 }
 
@@ -289,6 +301,12 @@ impl Streams {
             let (stream_id, rev, epoch) = (place.stream_id, place.rev, place.slot_epoch);
             return Err(FoldError::Hole { stream_id, applied: row_state.rev, rev, epoch });
         }
+        if let Entry::Batch { head, .. } = &entry
+            && head.first != row_state.tail.seq_num
+        {
+            let (stream_id, rev, first, tail) = (place.stream_id, place.rev, head.first, row_state.tail.seq_num);
+            return Err(FoldError::Records { stream_id, rev, first, tail });
+        }
         (row_state.rev, row_state.epoch) = (place.rev, place.slot_epoch);
         row_state.entered = Entered::Before;
         match entry {
@@ -435,3 +453,6 @@ fn replay_batch(row: &mut Row, log: u16, pos: EntryPos, (head, batch): (&BatchHe
     }
     Ok(is_first)
 }
+
+#[cfg(test)]
+mod tests;

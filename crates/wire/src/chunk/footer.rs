@@ -1,5 +1,7 @@
 //! What an object holds, as its end says: the rows of its extents and of the head logs it settles.
 
+use std::ops::Range;
+
 use super::{
     EXTENT_ROW_BYTES, ExtentRow, HEADER_BYTES, ObjectError, ObjectHeader, SETTLES_ROW_BYTES, Settles, TRAILER_BYTES,
     check_sum, check_zero, slot_of,
@@ -11,6 +13,8 @@ use crate::ids::{Epoch, LogId, Lsn, Rev, SeqNum, StreamId};
 const MAGIC: u32 = u32::from_le_bytes(*b"NOVE");
 const FLAG_RECORDS: u16 = 1;
 const CRC_AT: usize = 40;
+/// What a row says of the records of its extent: positions, stamps and arrival.
+const RECORDS_AT: Range<usize> = 48..88;
 
 /// What an object holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,8 +189,9 @@ fn decode_extents(bytes: &[u8], footer_at: u64) -> Result<Vec<ExtentRow>, Object
         if u64::from(row.offset) != end {
             return Err(wrong("its extent does not start where the one before ends"));
         }
-        if row.entries == 0 || row.last_rev < row.first_rev || row.end < row.first {
-            return Err(wrong("its extent ends before it begins"));
+        check_ranges(at, &row)?;
+        if !row.has_records && check_zero("row", &bytes[RECORDS_AT]).is_err() {
+            return Err(wrong("it has no records and says where they are"));
         }
         end += u64::from(row.bytes);
         rows.push(row);
@@ -197,12 +202,28 @@ fn decode_extents(bytes: &[u8], footer_at: u64) -> Result<Vec<ExtentRow>, Object
     Ok(rows)
 }
 
+/// An extent has an entry, and who has records has one.
+fn check_ranges(at: usize, row: &ExtentRow) -> Result<(), ObjectError> {
+    let wrong = |what, from, to| Err(ObjectError::Range { row: at, what, from, to });
+    if row.entries == 0 {
+        return wrong("entries", 0, 0);
+    }
+    if row.last_rev < row.first_rev {
+        return wrong("revs", row.first_rev.get(), row.last_rev.get());
+    }
+    if row.has_records && row.end <= row.first {
+        return wrong("records", row.first.get(), row.end.get());
+    }
+    Ok(())
+}
+
 fn decode_settles(bytes: &[u8], rows_before: usize) -> Result<Vec<Settles>, ObjectError> {
     let decode = |(at, bytes): (usize, &[u8])| {
         let log = LogId::from_bytes(array(bytes, 0));
         let (from, to) = (Lsn::new(u64_at(bytes, 16)), Lsn::new(u64_at(bytes, 24)));
         if from > to {
-            return Err(ObjectError::Row { row: rows_before + at, what: "it settles backwards" });
+            let (row, what, from, to) = (rows_before + at, "settled LSNs", from.get(), to.get());
+            return Err(ObjectError::Range { row, what, from, to });
         }
         Ok(Settles { log, from, to })
     };

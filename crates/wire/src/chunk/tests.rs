@@ -284,12 +284,24 @@ fn rows_that_contradict_each_other_are_refused_though_the_sum_holds() {
     assert_eq!(row(order), (1, "it is out of order"));
     let gap = with_rows(|footer| footer.extents[2].offset += 1);
     assert_eq!(row(gap), (2, "its extent does not start where the one before ends"));
-    let backwards = with_rows(|footer| footer.extents[0].last_rev = Rev::ZERO);
-    assert_eq!(row(backwards), (0, "its extent ends before it begins"));
     let short = with_rows(|footer| footer.extents[4].bytes -= 1);
     assert_eq!(row(short), (5, "the extents do not end where the footer begins"));
-    let settles = with_rows(|footer| footer.settles[1].to = Lsn::ZERO);
-    assert_eq!(row(settles), (6, "it settles backwards"));
+    let verbs = with_rows(|footer| footer.extents[1].has_records = false);
+    assert_eq!(row(verbs), (1, "it has no records and says where they are"));
+}
+
+#[test]
+fn a_row_whose_range_is_empty_or_goes_backwards_is_refused_with_its_ends() {
+    let range = |change: &dyn Fn(&mut Footer)| match with_rows(change) {
+        Err(ObjectError::Range { row, what, from, to }) => (row, what, from, to),
+        other => panic!("{other:?}"),
+    };
+    let seq_num = SeqNum::new;
+    assert_eq!(range(&|footer| footer.extents[0].last_rev = Rev::ZERO), (0, "revs", 2, 0));
+    assert_eq!(range(&|footer| footer.extents[1].end = seq_num(40)), (1, "records", 40, 40));
+    assert_eq!(range(&|footer| footer.extents[1].first = seq_num(43)), (1, "records", 43, 42));
+    assert_eq!(range(&|footer| footer.extents[1].entries = 0), (1, "entries", 0, 0));
+    assert_eq!(range(&|footer| footer.settles[1].to = Lsn::ZERO), (6, "settled LSNs", 5, 0));
 }
 
 #[test]

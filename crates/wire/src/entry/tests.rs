@@ -178,6 +178,21 @@ fn sequence_numbers_past_the_last_one_are_refused() {
 }
 
 #[test]
+fn a_rev_that_none_can_follow_is_refused_and_so_is_a_gap_that_goes_backwards() {
+    let last = Place { rev: Rev::new(u64::MAX), ..place() };
+    let (bytes, crc) = batch();
+    let mut plain = vec![0; batch_entry_bytes(bytes.len())];
+    encode_batch(&BatchHead { place: last, ..head(crc) }, &bytes, &mut plain);
+    for encoded in [plain, Verb::Delete.encode(last)] {
+        let wrong = EntryError::Rev { found: u64::MAX };
+        assert_eq!((Entry::decode(&encoded), peek(&encoded)), (Err(wrong.clone()), Err(wrong)));
+    }
+    let gap = |from, to| Verb::Gap { from: SeqNum::new(from), to: SeqNum::new(to) }.encode(place());
+    assert!(Entry::decode(&gap(5, 5)).is_ok());
+    assert_eq!(Entry::decode(&gap(5, 4)), Err(EntryError::Gap { from: 5, to: 4 }));
+}
+
+#[test]
 fn stamps_never_fall_and_are_capped_at_arrival() {
     let (bytes, crc) = batch();
     let batch = VerifiedBatch::verify(&bytes, crc).unwrap();

@@ -121,7 +121,11 @@ impl Verb {
             KIND_DELETE => exactly(0, "a delete").map(|()| Self::Delete),
             KIND_GAP => {
                 exactly(16, "a gap")?;
-                Ok(Self::Gap { from: SeqNum::new(u64_at(fields, 0)), to: SeqNum::new(u64_at(fields, 8)) })
+                let (from, to) = (u64_at(fields, 0), u64_at(fields, 8));
+                if from > to {
+                    return Err(EntryError::Gap { from, to });
+                }
+                Ok(Self::Gap { from: SeqNum::new(from), to: SeqNum::new(to) })
             }
             found => Err(EntryError::Kind { found }),
         }

@@ -127,7 +127,7 @@ fn an_uncapped_batch_is_remembered_for_the_life_of_the_row() {
 }
 
 #[test]
-fn an_entry_applied_before_is_ignored_and_a_hole_or_an_older_tenure_is_refused() {
+fn an_entry_applied_before_is_ignored_and_a_hole_an_older_tenure_or_other_records_are_refused() {
     let mut row = sample();
     let before = row.clone();
     assert_eq!(row.apply(&verb(2, Verb::Delete), 0), Ok(Applied::Ignored));
@@ -140,6 +140,13 @@ fn an_entry_applied_before_is_ignored_and_a_hole_or_an_older_tenure_is_refused()
     assert_eq!(row.apply(&verb(4, Verb::Delete), 0), Err(hole(4, 4)));
     let old = Entry::Verb { place: Place { slot_epoch: Epoch::new(3), ..place(3) }, verb: Verb::Delete };
     assert_eq!(row.apply(&old, 0), Err(hole(3, 3)));
+    let batch = encoded_batch(&[950, 980]);
+    for first in [0, 1, 3] {
+        let apart = Entry::Batch { head: head(3, first, 2, &batch), batch: &batch, effect: None };
+        let (stream_id, tail) = (StreamId::from_bytes([3; 16]), SeqNum::new(2));
+        let wrong = FoldError::Records { stream_id, rev: Rev::new(3), first: SeqNum::new(first), tail };
+        assert_eq!(row.apply(&apart, 8), Err(wrong));
+    }
     let damaged = Entry::Batch { head: head(3, 2, 2, b"no batch"), batch: b"no batch", effect: None };
     assert!(matches!(row.apply(&damaged, 8), Err(FoldError::Batch { .. })));
     assert_eq!(row, before);
@@ -192,6 +199,7 @@ fn a_row_whose_lengths_or_format_are_wrong_is_refused_though_its_sum_holds() {
     assert!(matches!(with(4, 40), StreamRowError::Name(_)));
     assert!(matches!(with(4, 5), StreamRowError::Dedupe(_)));
     assert!(matches!(with(104, 9), StreamRowError::Config(_)));
+    assert_eq!(with(80, 3), StreamRowError::Trim { trim_point: SeqNum::new(3), tail: SeqNum::new(2) });
 }
 
 proptest! {
@@ -208,7 +216,7 @@ proptest! {
             epoch: Epoch::new(numbers[0]),
             rev: Rev::new(numbers[1]),
             tail: Position::new(SeqNum::new(numbers[2]), stamps[0]),
-            trim_point: SeqNum::new(numbers[3]),
+            trim_point: SeqNum::new(numbers[3].min(numbers[2])),
             bytes: numbers[4],
             token: FencingToken::new(&token).unwrap(),
             arrival_ms: stamps[1],

@@ -23,11 +23,12 @@ fn prefixed(entry: &[u8]) -> Vec<u8> {
 }
 
 /// Extents by what is in them: of a stream from its beginning on.
-pub(crate) fn sample_extents() -> [(&'static str, Vec<u8>); 2] {
+pub(crate) fn sample_extents() -> [(&'static str, Vec<u8>); 3] {
     let begun = [prefixed(&created().encode(place(1))), batch(2, 0, 3, 60).bytes, batch(3, 3, 1, 30).bytes];
     let trimmed = [&begun[..], &[verb(4, 4).bytes, batch(5, 4, 2, 20).bytes]].concat();
     let deleted = [&begun[..], &[prefixed(&Verb::Delete.encode(place(4)))]].concat();
-    [("trimmed", trimmed.concat()), ("deleted", deleted.concat())]
+    let backwards = [prefixed(&created().encode(place(1))), batch(2, 30, 3, 60).bytes, batch(3, 4, 1, 30).bytes];
+    [("trimmed", trimmed.concat()), ("deleted", deleted.concat()), ("backwards", backwards.concat())]
 }
 
 /// The record of a checkpoint.
@@ -63,6 +64,13 @@ pub(crate) fn sample_rows() -> Vec<(&'static str, Vec<u8>)> {
         ("forget", row(b'T', &Queue::Forget.stream_key(5, STREAM), b"")),
         ("dead", row(b'G', &queue::dead_key(5, bundle), b"")),
     ]
+}
+
+#[test]
+fn records_that_do_not_follow_each_other_are_not_folded() {
+    let [(_, trimmed), _, (_, backwards)] = sample_extents();
+    assert!(folded(None, &row_of(&trimmed).unwrap(), &trimmed).is_some());
+    assert_eq!(folded(None, &row_of(&backwards).unwrap(), &backwards), None);
 }
 
 #[test]

@@ -57,6 +57,9 @@ pub(super) fn cut(
         if head.first >= to {
             break;
         }
+        if let Some(before) = found.as_ref().filter(|before| head.first < before.end) {
+            return Err(FoldError::Records { stream_id, rev, first: head.first, tail: before.end }.into());
+        }
         let batch = VerifiedBatch::summed(batch, head.batch_crc);
         let batch = batch.map_err(|source| FoldError::Batch { stream_id, rev, source })?;
         let (first, first_ms, content_bytes, arrival_ms) = match &found {
@@ -83,4 +86,29 @@ pub(super) fn cut(
         });
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::ChunkId;
+    use crate::core::extent_walk::tests::{STREAM, Sample, batch, bytes_of};
+    use crate::index::rebuild::places::tests::extent;
+    use wire::ids::{Epoch, Rev};
+
+    fn check(samples: &[Sample], from: u64) -> Result<Option<Located>, ExtentError> {
+        let row = ExtentRow { stream_id: STREAM, ..extent(&(0..9)) };
+        let object = ObjectId::Chunk(ChunkId { incarnation: Epoch::new(1), position: 1 });
+        cut((&row, object), &bytes_of(samples), (SeqNum::new(from), SeqNum::new(9)))
+    }
+
+    #[test]
+    fn a_cut_begins_with_the_batch_that_is_wanted_and_records_that_go_backwards_are_refused() {
+        let samples = [batch(1, 0, 3, 60), batch(2, 3, 2, 20), batch(3, 4, 1, 10)];
+        let found = check(&samples[..2], 3).unwrap().unwrap();
+        assert_eq!((found.first, found.end, found.first_rev), (SeqNum::new(3), SeqNum::new(5), Rev::new(2)));
+        let (rev, first, tail) = (Rev::new(3), SeqNum::new(4), SeqNum::new(5));
+        let backwards = FoldError::Records { stream_id: STREAM, rev, first, tail };
+        assert_eq!(check(&samples, 1), Err(backwards.into()));
+    }
 }

@@ -93,7 +93,7 @@ pub(super) fn seq_nums(range: &Range<u64>) -> (SeqNum, SeqNum) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use wire::config::StreamConfig;
     use wire::entry::{Place, Verb};
@@ -114,7 +114,7 @@ mod tests {
         StreamRow { trim_point: SeqNum::new(trim_point), tail: Position::new(SeqNum::new(tail), 0), ..row }
     }
 
-    fn extent(records: &Range<u64>) -> ExtentRow {
+    pub(crate) fn extent(records: &Range<u64>) -> ExtentRow {
         ExtentRow {
             slot: Slot::default(),
             stream_id: StreamId::default(),

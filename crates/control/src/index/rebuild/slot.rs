@@ -17,6 +17,7 @@ use super::{Candidate, Candidates, New, Rebuilding, is_lost};
 use crate::channel::ReadError;
 use crate::index::IndexError;
 use crate::index::age::due;
+use crate::index::fold::ExtentError;
 use crate::index::object_id::ObjectId;
 use crate::index::replay::check_extents;
 use crate::index::rows::applied;
@@ -177,7 +178,8 @@ impl Placing<'_> {
             match part {
                 Part::Whole => located.push(whole(&row, object)),
                 Part::Records(records) => match self.cut(object, &row, seq_nums(&records)).await {
-                    Ok(part) => located.extend(part),
+                    Ok(Ok(part)) => located.extend(part),
+                    Ok(Err(error)) => self.lose(object, &error),
                     Err(error) if is_lost(&error) => self.lose(object, &error),
                     Err(error) => return Err(error.into()),
                 },
@@ -211,13 +213,12 @@ impl Placing<'_> {
         object: ObjectId,
         row: &ExtentRow,
         records: (wire::ids::SeqNum, wire::ids::SeqNum),
-    ) -> Result<Option<Located>, ReadError> {
+    ) -> Result<Result<Option<Located>, ExtentError>, ReadError> {
         let (start, name) = (u64::from(row.offset), object.name());
         let found = self.what.store.get(&name, Span::Range { start, end: start + u64::from(row.bytes) }).await?;
         let damaged = |source| ReadError::Damaged { object: name.clone(), source };
         wire::chunk::check_extent(row, &found.body).map_err(damaged)?;
-        // Its sum is right, so its entries are what was written.
-        Ok(cut((row, object), &found.body, records).unwrap_or(None))
+        Ok(cut((row, object), &found.body, records))
     }
 
     /// A place for records that are nowhere: who reads them is told of an object.
