@@ -6,6 +6,7 @@
 
 mod journal;
 mod script;
+mod sysctl;
 mod units;
 
 use std::fs::File;
@@ -21,7 +22,8 @@ use crate::machine::{CpuList, Machine, Told, chosen};
 
 use journal::{Journal, Note};
 pub use script::script;
-pub use units::{Service, units};
+pub use sysctl::sysctl;
+pub use units::{Fit, Service, Unit, units};
 
 /// Why nothing could be changed or restored.
 #[derive(Debug, Error)]

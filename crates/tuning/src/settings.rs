@@ -17,6 +17,9 @@ pub use table::Setting;
 
 use crate::units::{Bytes, Millis};
 
+/// Most shards of a star.
+pub const SHARDS_MAX: u16 = 64;
+
 table::settings! {
     /// Everything that an operator may choose for one `novad`.
     Settings under "" {
@@ -37,7 +40,7 @@ table::settings! {
         s2: Listener = Listener::Off;
         /// Threads that serve streams, each pinned to a core; 0 is one a core less one for the
         /// background, and at least one. More spread the load, but leave fewer cores to the rest.
-        shards: u16 = 0, 0 => 64;
+        shards: u16 = 0, 0 => SHARDS_MAX;
         /// Serve on an address that others can reach although there is no access control: whoever
         /// reaches it may read and write everything.
         insecure: bool = false;

@@ -206,6 +206,13 @@ fn novad_takes_the_plan_and_the_units_name_it() {
     let flags = start("ExecStart=/opt/nova/novad ");
     assert!(flags.starts_with(&format!("--config /etc/nova/novad.toml --data {data} --shards ")), "{flags}");
     assert_eq!(start("ExecStart=/opt/nova/nova host apply "), format!("{flags} --goal latency"));
+    assert!(!flags.contains("--store"), "{flags}");
+    let store = scratch.join("store");
+    let store = store.to_str().expect("a path");
+    let units = host(Path::new(data), &["systemd", "--bin-dir", "/opt/nova", "--store", store]).text();
+    let told = units.lines().filter(|line| line.contains(&format!(" --data {data} --store {store} --shards ")));
+    assert_eq!(told.count(), 2, "both are told of the store:\n{units}");
+    assert!(units.lines().any(|line| line == format!("ReadWritePaths={data} {store}")), "{units}");
     assert!(units.lines().any(|line| line == "LimitMEMLOCK=infinity"), "{units}");
 }
 

@@ -13,6 +13,7 @@ mod golden;
 mod hops;
 mod host;
 mod host_command;
+mod host_files;
 mod hostile;
 mod hostile_latency;
 mod kill9;

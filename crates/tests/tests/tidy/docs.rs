@@ -44,7 +44,7 @@ fn claims(text: &str, crates: &BTreeSet<String>) -> Vec<String> {
 }
 
 fn is_file_claim(text: &str) -> bool {
-    let starts = ["crates/", "docs/", "scripts/", ".ci/"];
+    let starts = ["crates/", "docs/", "scripts/", "tuning/", ".ci/"];
     starts.iter().any(|start| text.starts_with(start)) && !text.contains(['*', '<', ' '])
 }
 

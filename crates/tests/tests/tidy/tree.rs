@@ -69,7 +69,7 @@ pub(crate) fn sources() -> Vec<Source> {
 pub(crate) fn documents() -> Vec<(String, String)> {
     let root = root();
     let mut paths = files(&root.join("docs"), "md");
-    paths.extend(["README.md", "CHANGELOG.md"].map(|name| root.join(name)));
+    paths.extend(["README.md", "CHANGELOG.md", "tuning/README.md"].map(|name| root.join(name)));
     let read = |path: PathBuf| Some((below(&root, &path), fs::read_to_string(&path).ok()?));
     paths.into_iter().filter_map(read).collect()
 }

@@ -1,9 +1,10 @@
 use std::path::{Path, PathBuf};
 
-use super::{ChangeError, Done, Outcome, Service, apply, is_same, preview, restore, script, units};
+use super::{ChangeError, Done, Fit, Outcome, Service, Unit, apply, is_same, preview, restore, script, sysctl, units};
 use crate::machine::tests::fake::Fake;
 use crate::plan::{Goal, HostPlan};
-use crate::settings::{Listener, Settings};
+use crate::settings::{Listener, SHARDS_MAX, Settings, StoreAddress};
+use crate::start::open_files_needed;
 
 const SWAPPINESS: &str = "/proc/sys/vm/swappiness";
 
@@ -231,20 +232,28 @@ fn the_script_does_and_undoes_the_same() {
     );
 }
 
-/// The lines of both units of a host with two threads a core, of which shards get 13.
-fn unit_lines(settings: &Settings, device: Option<&str>) -> Vec<String> {
-    let fake = Fake::server(8, 2, 1);
-    let service = Service {
+fn service(device: Option<&str>) -> Service {
+    Service {
         novad: "/usr/bin/novad".into(),
         nova: "/usr/bin/nova".into(),
         config: "/etc/nova/novad.toml".into(),
         user: "nova".to_owned(),
         goal: Goal::Throughput,
         device: device.map(str::to_owned),
-    };
+    }
+}
+
+fn texts(units: &[Unit]) -> String {
+    units.iter().map(|unit| unit.text.as_str()).collect()
+}
+
+/// The lines of the units of a host with two threads a core, of which shards get 13.
+fn unit_lines(settings: &Settings, device: Option<&str>) -> Vec<String> {
+    let fake = Fake::server(8, 2, 1);
+    let service = service(device);
     let plan = HostPlan::of(&fake.machine(), settings, Goal::Throughput);
     assert_eq!(plan.shards().len(), 13);
-    let text = units(&service, &plan, settings);
+    let text = texts(&units(&service, Fit::Host(&plan), settings));
     let cpus = format!("AllowedCPUs={}", plan.cpus());
     assert!(text.lines().any(|line| line == cpus), "{cpus} is missing: {text}");
     text.lines().map(str::to_owned).collect()
@@ -274,6 +283,46 @@ fn the_host_is_made_ready_for_the_disk_and_the_layout_that_novad_gets() {
     has(&lines, &format!("ExecStart=/usr/bin/novad {flags}"));
     has(&lines, &format!("ExecStart=/usr/bin/nova host apply {flags} --goal throughput --device nvme1n1"));
     has(&lines, "ReadWritePaths=/mnt/fast/nova");
+}
+
+#[test]
+fn the_store_is_told_to_both_and_may_be_written_to() {
+    let store = |address: StoreAddress| unit_lines(&Settings { store: address, ..Settings::default() }, None);
+    let lines = store(StoreAddress::Directory("/mnt/store".into()));
+    let flags = "--config /etc/nova/novad.toml --data /var/lib/nova --store /mnt/store --shards 13";
+    has(&lines, &format!("ExecStart=/usr/bin/novad {flags}"));
+    has(&lines, &format!("ExecStart=/usr/bin/nova host apply {flags} --goal throughput"));
+    has(&lines, "ReadWritePaths=/var/lib/nova /mnt/store");
+    let lines = store(StoreAddress::S3 { bucket: "b".to_owned(), prefix: "p/q".to_owned() });
+    let flags = "--config /etc/nova/novad.toml --data /var/lib/nova --store s3://b/p/q --shards 13";
+    has(&lines, &format!("ExecStart=/usr/bin/novad {flags}"));
+    has(&lines, "ReadWritePaths=/var/lib/nova");
+}
+
+#[test]
+fn units_for_any_host_name_no_cpus_and_carry_the_most_shards() {
+    let all = units(&service(None), Fit::Any, &Settings::default());
+    let names: Vec<_> = all.iter().map(|unit| unit.name).collect();
+    assert_eq!(names, ["novad.service", "nova-host.service", "nova-gateway.service"]);
+    let text = texts(&all);
+    assert!(!text.contains("CPU") && !text.contains("--shards"), "{text}");
+    let (settings, shards) = (Settings::default(), usize::from(SHARDS_MAX));
+    let files = open_files_needed(shards, settings.connections_max, settings.surface_connections_max());
+    assert!(text.contains(&format!("\nLimitNOFILE={files}\n")), "{text}");
+}
+
+#[test]
+fn a_file_of_sysctls_has_what_is_off_and_nothing_else() {
+    let fake = Fake::server(4, 1, 1);
+    let text = sysctl(&fake.findings());
+    let settings: Vec<_> = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+    for line in ["vm.swappiness = 1", "net.ipv4.tcp_rmem = 4096 131072 16777216", "net.core.somaxconn = 4096"] {
+        assert!(settings.contains(&line), "{line} is missing: {text}");
+    }
+    assert!(settings.iter().all(|line| line.split_once(" = ").is_some_and(|(name, _)| !name.contains('/'))), "{text}");
+    assert!(!text.contains("tcp_max_syn_backlog"), "it is good: {text}");
+    fake.file(SWAPPINESS, "1\n");
+    assert!(!sysctl(&fake.findings()).contains("swappiness"));
 }
 
 #[test]

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use tuning::change::{self, ChangeError, Done, Outcome, Service};
+use tuning::change::{self, ChangeError, Done, Fit, Outcome, Service};
 use tuning::check::{Finding, Severity, Verdict, check};
+use tuning::settings::StoreAddress;
 use wire::refusal::Refusal;
 
 use super::super::args::Output;
@@ -139,6 +140,9 @@ impl RestoreArgs {
 pub(in crate::nova) struct ScriptArgs {
     /// Where the script is written; - is standard output
     file: PathBuf,
+    /// Write a file for /etc/sysctl.d in place of a script: the kernel's settings, for each start of the host
+    #[arg(long)]
+    sysctl: bool,
     #[command(flatten)]
     only: OnlyArgs,
     #[command(flatten)]
@@ -148,17 +152,22 @@ pub(in crate::nova) struct ScriptArgs {
 impl ScriptArgs {
     pub(super) fn run(self, output: Output) -> Result<(), Failure> {
         let looked = self.look.look(Duration::ZERO)?;
-        let script = change::script(&looked.machine, &self.only.of(&looked)?);
+        let findings = self.only.of(&looked)?;
+        let script = if self.sysctl { change::sysctl(&findings) } else { change::script(&looked.machine, &findings) };
         if self.file.as_os_str() == "-" {
             return Ok(io::stdout().lock().write_all(script.as_bytes())?);
         }
         let file = self.file.display();
-        fs::write(&self.file, script).map_err(|error| Failure::Local(format!("{file} can't be written: {error}")))?;
-        if output == Output::Text {
+        write(&self.file, &script)?;
+        if output == Output::Text && !self.sysctl {
             writeln!(io::stderr(), "written; run it with `sh {file}`, and undo it with `sh {file} undo`")?;
         }
         Ok(())
     }
+}
+
+fn write(file: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(file, text).map_err(|error| Failure::Local(format!("{} can't be written: {error}", file.display())))
 }
 
 #[derive(Debug, Args)]
@@ -172,13 +181,23 @@ pub(in crate::nova) struct SystemdArgs {
     /// Who novad runs as
     #[arg(long, value_name = "USER", default_value = "nova")]
     user: String,
+    /// Fit any host: name no CPUs and no number of shards, and leave both to novad
+    #[arg(long)]
+    any_host: bool,
+    /// Write each unit to a file in this directory, and print nothing
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
     #[command(flatten)]
     look: LookArgs,
 }
 
 impl SystemdArgs {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let looked = self.look.look(Duration::ZERO)?;
+        let mut looked = self.look.look(Duration::ZERO)?;
+        if let StoreAddress::Directory(store) = &mut looked.settings.store {
+            // A service starts somewhere else than this command.
+            *store = std::path::absolute(&*store)?;
+        }
         let own = || std::env::current_exe().ok().and_then(|path| path.parent().map(PathBuf::from));
         let folder = self.bin_dir.or_else(own).unwrap_or_else(|| PathBuf::from("/usr/bin"));
         let service = Service {
@@ -189,7 +208,12 @@ impl SystemdArgs {
             goal: looked.goal,
             device: looked.machine.device.clone(),
         };
-        let units = change::units(&service, &looked.plan, &looked.settings);
-        Ok(io::stdout().lock().write_all(units.as_bytes())?)
+        let fit = if self.any_host { Fit::Any } else { Fit::Host(&looked.plan) };
+        let units = change::units(&service, fit, &looked.settings);
+        if let Some(dir) = self.dir {
+            return units.iter().try_for_each(|unit| write(&dir.join(unit.name), &unit.text));
+        }
+        let texts: Vec<_> = units.into_iter().map(|unit| unit.text).collect();
+        Ok(io::stdout().lock().write_all(texts.join("\n").as_bytes())?)
     }
 }

@@ -57,12 +57,17 @@ Examples:
   nova host script tune.sh
   nova host script - | less
   sudo sh tune.sh
-  sudo sh tune.sh undo";
+  sudo sh tune.sh undo
+  nova host script --sysctl 90-nova.conf     # for /etc/sysctl.d; what is no sysctl is left out";
 
 pub(super) const SYSTEMD: &str = "\
 Examples:
   nova host systemd
-  nova host systemd --config-file /etc/nova/novad.toml --user nova --bin-dir /usr/local/bin";
+  nova host systemd --config-file /etc/nova/novad.toml --user nova --bin-dir /usr/local/bin
+  nova host systemd --data /mnt/fast/nova --store /mnt/store --dir /etc/systemd/system
+  nova host systemd --any-host
+
+The third unit is for a host with a gateway and no star. --any-host makes what lies in tuning/systemd of the sources.";
 
 pub(super) const DISK: &str = "\
 Examples:
