@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,13 +19,55 @@ const START_MAX: Duration = Duration::from_secs(600);
 /// An end takes at most so long before it is a kill.
 const END_MAX: Duration = Duration::from_secs(60);
 
-/// A `novad` that this process started; it is killed when this is dropped.
+/// How often it is looked whether a star has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Holds the process of a star, so that another thread than the one that uses the star can end it.
+#[derive(Debug, Clone, Default)]
+pub struct Leash(Arc<Mutex<Held>>);
+
+#[derive(Debug, Default)]
+struct Held {
+    child: Option<Child>,
+    /// No other may be started.
+    is_over: bool,
+}
+
+impl Leash {
+    /// Asks the star to end, and kills it when it does not within a minute, or when `pause`, which waits so long, says that there is no time for
+    /// that. No other is started on this leash, and whoever uses the star waits meanwhile.
+    ///
+    /// # Errors
+    /// [`BenchError::System`] when it can't be waited for.
+    pub fn end(&self, mut pause: impl FnMut(Duration) -> bool) -> Result<(), BenchError> {
+        let mut held = self.held();
+        held.is_over = true;
+        let Some(mut child) = held.child.take() else { return Ok(()) };
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let _gone = pid.map(|pid| kill_process(pid, Signal::TERM));
+        let until = Instant::now() + END_MAX;
+        while Instant::now() < until && matches!(child.try_wait(), Ok(None)) && !pause(LOOK_EVERY) {}
+        end_now(child)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends a process as a crash does, unless it has ended by itself.
+fn end_now(mut child: Child) -> Result<(), BenchError> {
+    let _gone = child.kill();
+    child.wait().map(drop).map_err(|source| BenchError::System { action: "waiting for novad", source })
+}
+
+/// A `novad` that this process started; it is killed when this is dropped, and ends by itself when the thread that started it ends.
 #[derive(Debug)]
 pub struct Star {
     program: PathBuf,
     args: Vec<String>,
     addr: String,
-    child: Option<Child>,
+    leash: Leash,
 }
 
 impl Star {
@@ -32,8 +75,8 @@ impl Star {
     ///
     /// # Errors
     /// [`BenchError::Star`] when it can't be started, or ends or is silent instead.
-    pub fn start(program: &Path, args: &[String], log: Option<&Path>) -> Result<Self, BenchError> {
-        let mut star = Self { program: program.to_owned(), args: args.to_owned(), addr: String::new(), child: None };
+    pub fn start(program: &Path, args: &[String], log: Option<&Path>, leash: Leash) -> Result<Self, BenchError> {
+        let mut star = Self { program: program.to_owned(), args: args.to_owned(), addr: String::new(), leash };
         star.launch(log)?;
         // It comes back where it was, so that clients find it.
         if !star.args.iter().any(|arg| arg == "--listen" || arg.starts_with("--listen=")) {
@@ -53,7 +96,7 @@ impl Star {
     /// Its process.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
-        self.child.as_ref().map(Child::id)
+        self.leash.held().child.as_ref().map(Child::id)
     }
 
     /// Ends it at once, as a crash does.
@@ -61,10 +104,7 @@ impl Star {
     /// # Errors
     /// [`BenchError::System`] when it can't be waited for.
     pub fn kill(&mut self) -> Result<(), BenchError> {
-        let Some(mut child) = self.child.take() else { return Ok(()) };
-        // One that has ended by itself needs no kill.
-        let _gone = child.kill();
-        child.wait().map(drop).map_err(|source| BenchError::System { action: "waiting for novad", source })
+        self.leash.held().child.take().map_or(Ok(()), end_now)
     }
 
     /// Starts it again where it was, and answers how long it took until it listened.
@@ -82,16 +122,11 @@ impl Star {
     ///
     /// # Errors
     /// [`BenchError::System`] when it can't be waited for.
-    pub fn end(mut self) -> Result<(), BenchError> {
-        if let Some(child) = &mut self.child {
-            let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-            let _gone = pid.map(|pid| kill_process(pid, Signal::TERM));
-            let until = Instant::now() + END_MAX;
-            while Instant::now() < until && matches!(child.try_wait(), Ok(None)) {
-                thread::sleep(Duration::from_millis(20));
-            }
-        }
-        self.kill()
+    pub fn end(self) -> Result<(), BenchError> {
+        self.leash.end(|time| {
+            thread::sleep(time);
+            false
+        })
     }
 
     fn launch(&mut self, log: Option<&Path>) -> Result<(), BenchError> {
@@ -104,19 +139,27 @@ impl Star {
             None => Stdio::null(),
         };
         let mut command = Command::new(&self.program);
-        command.args(&self.args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
+        command.args(&self.args).arg("--end-with").arg(std::process::id().to_string());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         // Many may run beside each other; a flag among the arguments goes over this.
         command.env("NOVA_HTTP", "off");
-        let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
-        let heard = listen(&mut child);
-        self.child = Some(child);
+        let heard = {
+            let mut held = self.leash.held();
+            if held.is_over {
+                return Err(failed("this command is being ended".to_owned()));
+            }
+            let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
+            let heard = listen(&mut child);
+            held.child = Some(child);
+            heard
+        };
         match heard.recv_timeout(START_MAX) {
             Ok(addr) => {
                 self.addr = addr;
                 Ok(())
             }
             Err(_) => {
-                let code = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+                let code = self.leash.held().child.as_mut().and_then(|child| child.try_wait().ok().flatten());
                 self.kill()?;
                 let why = match code {
                     Some(status) => format!("it ended with {status} before it listened"),
@@ -182,7 +225,39 @@ pub(crate) fn files_below(directory: &Path, but: Option<&Path>) -> (u64, u64) {
 
 #[cfg(test)]
 mod tests {
-    use super::{files_below, holds};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
+    use std::thread;
+
+    use super::{Leash, Star, files_below, holds};
+
+    /// A program that says where it listens, and heeds no SIGTERM.
+    fn deaf(directory: &Path) -> std::path::PathBuf {
+        let program = directory.join("deaf");
+        std::fs::write(&program, "#!/bin/sh\ntrap '' TERM\necho listening on 127.0.0.1:1\nwhile :; do sleep 1; done\n")
+            .unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        program
+    }
+
+    #[test]
+    fn a_star_ends_with_its_leash_and_no_other_is_started_on_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let leash = Leash::default();
+        let mut star = Star::start(&deaf(directory.path()), &[], None, leash.clone()).unwrap();
+        let pid = star.pid().unwrap();
+        let mut pauses = 0;
+        let ender = thread::spawn(move || {
+            leash.end(|_| {
+                pauses += 1;
+                pauses == 3
+            })
+        });
+        ender.join().unwrap().unwrap();
+        assert_eq!((holds(pid), star.pid()), (None, None), "it was killed, since there was no time");
+        let error = star.restart(None).unwrap_err();
+        assert!(error.to_string().contains("being ended"), "{error}");
+    }
 
     #[test]
     fn files_and_their_bytes_are_counted_without_what_is_left_out() {

@@ -17,6 +17,7 @@ use std::process::ExitCode;
 
 use crate::surfaces::Bounds;
 use clap::ArgMatches;
+use rustix::process::Pid;
 use tracing_subscriber::EnvFilter;
 use tuning::settings::{Loaded, Settings};
 use wire::reason::Reason;
@@ -74,6 +75,9 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     if let Some(("store", matches)) = matches.subcommand() {
         return store::run(matches);
     }
+    if let Some(parent) = args::end_with(matches) {
+        end_with(parent)?;
+    }
     let mut loaded =
         args::settings(matches, std::env::vars_os()).map_err(|error| Failure::new(error.reason(), error))?;
     log()?;
@@ -97,6 +101,18 @@ fn run(matches: &ArgMatches) -> Result<(), Failure> {
     star.drain(settings.drain_timeout_ms.duration())?;
     tracing::info!("drained");
     Ok(())
+}
+
+fn end_with(parent: Pid) -> Result<(), Failure> {
+    match signals::end_with(parent) {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            let pid = parent.as_raw_nonzero();
+            let why = format!("--end-with {pid}: that process has ended, or did not start this one itself");
+            Err(Failure::new(Reason::FailedPrecondition, why))
+        }
+        Err(error) => Err(Failure::new(Reason::FailedPrecondition, format!("--end-with: {error}"))),
+    }
 }
 
 /// Logs go to stderr, what is logged by `NOVA_LOG`.

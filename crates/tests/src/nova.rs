@@ -42,6 +42,34 @@ pub struct Running {
 }
 
 impl Running {
+    /// Starts a command whose output is read line by line.
+    ///
+    /// # Panics
+    /// When it can't be started.
+    #[must_use]
+    pub fn of(mut command: Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("nova starts");
+        child_started(child.id());
+        let said = BufReader::new(child.stdout.take().expect("its output"));
+        Self { child, said }
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it as a crash does, and waits for its end.
+    ///
+    /// # Panics
+    /// When it can't be waited for.
+    pub fn kill9(mut self) {
+        signal(self.child.id(), Signal::KILL);
+        self.child.wait().expect("its end");
+    }
+
     /// The next line that it says.
     ///
     /// # Panics
@@ -93,11 +121,7 @@ impl Nova {
     /// When it can't be started.
     #[must_use]
     pub fn start<S: AsRef<OsStr>>(&self, args: &[S]) -> Running {
-        let mut command = self.command(args);
-        let mut child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("nova starts");
-        child_started(child.id());
-        let said = BufReader::new(child.stdout.take().expect("its output"));
-        Running { child, said }
+        Running::of(self.command(args))
     }
 
     /// Runs a command with `stdin` as its input, to its end.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::store;
 use clap::builder::OsStringValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use rustix::process::Pid;
 use tuning::settings::{Layers, Loaded, Setting, Settings, SettingsError};
 
 const AFTER_HELP: &str = "\
@@ -49,6 +50,13 @@ pub(crate) fn command() -> Command {
                 .long("confirm-clock")
                 .action(ArgAction::SetTrue)
                 .help("For this start: say that the wall clock is right, after it was found to have jumped: records are dropped by their age again"),
+        )
+        .arg(
+            Arg::new("end-with")
+                .long("end-with")
+                .value_name("PID")
+                .value_parser(value_parser!(i32).range(1..))
+                .help("End, as by SIGTERM, when this process ends, which must be the one that starts novad: for a star that must not be left behind"),
         )
         .arg(
             Arg::new("check")
@@ -117,6 +125,11 @@ pub(crate) struct Says {
 /// What is said at this start alone.
 pub(crate) fn says(matches: &ArgMatches) -> Says {
     Says { accepts_loss: matches.get_flag("accept-loss"), confirms_clock: matches.get_flag("confirm-clock") }
+}
+
+/// The process that this one is to end with, if one is named.
+pub(crate) fn end_with(matches: &ArgMatches) -> Option<Pid> {
+    matches.get_one::<i32>("end-with").copied().and_then(Pid::from_raw)
 }
 
 /// Whether only a check is wanted.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// SIGTERM and SIGINT, one at a time.
@@ -58,6 +60,11 @@ impl Signals {
         self.received.recv().ok();
     }
 
+    /// Waits so long for the next one, and says whether it came.
+    pub(crate) fn comes_within(&self, time: Duration) -> bool {
+        self.received.recv_timeout(time).is_ok()
+    }
+
     /// Ends the process at the next one, as a crash would: what was acked is durable.
     pub(crate) fn end_at_second(self) {
         let watch = move || {
@@ -70,4 +77,10 @@ impl Signals {
             tracing::warn!(%error, "a second signal will not be heeded");
         }
     }
+}
+
+/// Has this process get SIGTERM when the one that started it ends; false when that is not `parent`, or has ended already.
+pub(super) fn end_with(parent: Pid) -> io::Result<bool> {
+    set_parent_process_death_signal(Some(Signal::TERM))?;
+    Ok(getppid() == Some(parent))
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::excessive_nesting, reason = "a test stands in `within`, which takes a level of its own")]
 
 mod bad_input;
+mod bench_star;
 mod caches;
 mod corruption;
 mod crowd;

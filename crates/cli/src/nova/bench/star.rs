@@ -1,11 +1,15 @@
 //! How does a measurement start a star of its own?
 
+use std::io::{self, Write};
 use std::path::PathBuf;
+use std::process::exit;
+use std::thread;
 
-use bench::star::Star;
+use bench::star::{Leash, Star};
 use clap::Args;
 
 use super::super::failure::Failure;
+use crate::novad::signals::Signals;
 
 /// The flags of a measurement that can start a star.
 #[derive(Debug, Clone, Args)]
@@ -46,7 +50,10 @@ impl StarArgs {
         args.extend(self.args.iter().cloned());
         std::fs::create_dir_all(data)
             .map_err(|error| Failure::Local(format!("{} can't be made: {error}", data.display())))?;
-        Ok(Some(Star::start(&program, &args, self.log().as_deref())?))
+        let leash = Leash::default();
+        end_at_signals(leash.clone())
+            .map_err(|error| Failure::Local(format!("signals can't be waited for: {error}")))?;
+        Ok(Some(Star::start(&program, &args, self.log().as_deref(), leash)?))
     }
 
     /// The novad that was named, or the one beside this program.
@@ -58,4 +65,21 @@ impl StarArgs {
             std::env::current_exe().map_err(|error| Failure::Local(format!("this program is not found: {error}")))?;
         Ok(own.with_file_name("novad"))
     }
+}
+
+/// Ends the star, then this process, at the first SIGTERM or SIGINT; at a second one the star is not waited for.
+fn end_at_signals(leash: Leash) -> io::Result<()> {
+    let signals = Signals::watch()?;
+    signals.serves();
+    let end = move || {
+        signals.wait_for_first();
+        let ended = leash.end(|time| signals.comes_within(time));
+        let how = match ended {
+            Ok(()) => "ended by a signal, and the star that was started with it".to_owned(),
+            Err(error) => format!("ended by a signal: {error}"),
+        };
+        let _gone = writeln!(io::stderr(), "nova: {how}");
+        exit(1);
+    };
+    thread::Builder::new().name("end".to_owned()).spawn(end).map(drop)
 }
