@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::{Serialize, Serializer};
 use wire::bucket::{BucketPatch, BucketSpec};
@@ -24,6 +24,7 @@ use crate::progress::OnProgress;
 use crate::report::{LoadReport, Made, Second, Settings, Shape, seconds};
 use crate::server::{self, ServerFacts};
 use crate::shape::{Sizes, Spread};
+use crate::start_at::StartAt;
 use crate::store::StoreReport;
 
 /// Most appends in flight on one connection.
@@ -77,6 +78,8 @@ pub struct AppendOptions {
     /// Sends one append to each stream outside of any session, then ends: makes many streams. Excludes a rate; warm-up
     /// and duration don't matter.
     pub one_shot: bool,
+    /// When the load starts, warm-up and all; absent is as soon as its connections are open.
+    pub start_at: Option<StartAt>,
     /// How long to run before measuring.
     #[serde(rename = "warm_up_seconds", serialize_with = "seconds")]
     pub warm_up: Duration,
@@ -115,6 +118,7 @@ impl Default for AppendOptions {
             rate: None,
             arrivals: Arrivals::Constant,
             one_shot: false,
+            start_at: None,
             warm_up: Duration::from_secs(2),
             duration: Duration::from_secs(10),
             threads: 1,
@@ -156,6 +160,10 @@ impl AppendOptions {
             must(is_rate, "rate", &rate, "at least 0.001 a second".to_owned())?;
             must(!self.one_shot, "rate", &rate, "absent with one_shot".to_owned())?;
         }
+        let now = SystemTime::now();
+        if let Some((at, ago)) = self.start_at.and_then(|at| Some((at, at.ahead_of(now).err()?))) {
+            return Err(BenchError::StartPast { at, now: StartAt::of(now), ago });
+        }
         let is_spread = self.arrivals == Arrivals::Constant || self.rate.is_some();
         must(is_spread, "arrivals", &self.arrivals, "constant without a rate".to_owned())?;
         Ok(())
@@ -180,6 +188,7 @@ impl AppendOptions {
             is_conditional: self.conditional,
             seed: self.seed,
             pace,
+            start_at: self.start_at,
             warm_up: if self.one_shot { Duration::ZERO } else { self.warm_up },
             duration: self.duration,
             threads: self.threads,
@@ -236,10 +245,11 @@ impl fmt::Display for AppendOptions {
             write!(f, "conditional, ")?;
         }
         match self.rate {
-            _ if self.one_shot => write!(f, "one shot a stream"),
-            Some(rate) => write!(f, "open loop at {rate} appends/s, {}", self.arrivals),
-            None => write!(f, "closed loop"),
+            _ if self.one_shot => write!(f, "one shot a stream")?,
+            Some(rate) => write!(f, "open loop at {rate} appends/s, {}", self.arrivals)?,
+            None => write!(f, "closed loop")?,
         }
+        self.start_at.map_or(Ok(()), |at| write!(f, ", from {at} on"))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use wire::batch::BatchError;
 use wire::config::Class;
@@ -13,6 +14,7 @@ use wire::refusal::Refusal;
 
 use crate::report::LoadReport;
 use crate::soak::SoakReport;
+use crate::start_at::StartAt;
 use crate::verify::VerifyReport;
 
 /// Why a measurement failed.
@@ -166,6 +168,24 @@ pub enum BenchError {
         /// What was seen.
         report: Box<VerifyReport>,
     },
+    /// A start that lies behind.
+    #[error("the start {at} was {:.3} s ago by the clock of this host, which says {now}: name one that is to come", ago.as_secs_f64())]
+    StartPast {
+        /// When the load was to start.
+        at: StartAt,
+        /// What the clock says.
+        now: StartAt,
+        /// How long ago that was.
+        ago: Duration,
+    },
+    /// A start that came before the connections were open.
+    #[error("the start {at} came {:.3} s before every connection and session was open: name a later one", late.as_secs_f64())]
+    StartMissed {
+        /// When the load was to start.
+        at: StartAt,
+        /// How much later it could have.
+        late: Duration,
+    },
     /// Another server says what is not understood.
     #[error("{what} is not understood: {text}")]
     Peer {
@@ -231,7 +251,7 @@ impl BenchError {
     #[must_use]
     pub fn reason(&self) -> Reason {
         match self {
-            Self::Option { .. } | Self::Name(_) => Reason::Invalid,
+            Self::Option { .. } | Self::Name(_) | Self::StartPast { .. } => Reason::Invalid,
             Self::Batch(error) => error.reason(),
             Self::BucketClass { .. } => Reason::AlreadyExists,
             Self::Store { reason, .. } => *reason,
@@ -246,6 +266,7 @@ impl BenchError {
             | Self::File { .. }
             | Self::Echo { .. }
             | Self::Star { .. }
+            | Self::StartMissed { .. }
             | Self::Unchecked { .. } => Reason::FailedPrecondition,
             Self::Frame(_)
             | Self::Entry(_)

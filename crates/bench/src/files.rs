@@ -35,17 +35,29 @@ impl Files {
     /// Writes those that are made of a report.
     pub(crate) fn write(&self, report: &LoadReport) -> Result<(), BenchError> {
         if let Some(path) = &self.json {
-            let text = serde_json::to_string_pretty(report).map_err(io::Error::from);
-            written(path, text.map(|text| text + "\n"))?;
+            write_json(path, report)?;
         }
         if let Some(path) = &self.csv {
             written(path, Ok(csv(&report.timeline)))?;
         }
         if let Some(path) = &self.html {
-            written(path, html(report))?;
+            let text = report.to_string();
+            let (warnings, timeline, distribution) = (&report.warnings, &report.timeline, &report.distribution);
+            write_html(path, report, &Shown { text, warnings, timeline, distribution })?;
         }
         Ok(())
     }
+}
+
+/// Writes a report as JSON.
+pub(crate) fn write_json(path: &Path, report: &impl Serialize) -> Result<(), BenchError> {
+    let text = serde_json::to_string_pretty(report).map_err(io::Error::from);
+    written(path, text.map(|text| text + "\n"))
+}
+
+/// Writes a report as one page with plots, that needs nothing else.
+pub(crate) fn write_html(path: &Path, report: &impl Serialize, shown: &Shown<'_>) -> Result<(), BenchError> {
+    written(path, html(report, shown))
 }
 
 fn written(path: &Path, text: io::Result<String>) -> Result<(), BenchError> {
@@ -128,10 +140,20 @@ const STYLE: &str = "body{font:14px/1.45 system-ui,sans-serif;max-width:70rem;ma
 h1{font-size:1.3rem}h2{font-size:1.05rem;margin-top:2rem}pre{background:#f4f6f8;padding:1rem;overflow:auto;font-size:12px}\
 svg{width:100%;height:auto}.warn{color:#a33}";
 
+/// What a page shows of a report besides all of it.
+#[derive(Debug)]
+pub(crate) struct Shown<'a> {
+    /// What is told on a terminal.
+    pub(crate) text: String,
+    pub(crate) warnings: &'a [String],
+    pub(crate) timeline: &'a [Second],
+    pub(crate) distribution: &'a [(f64, f64)],
+}
+
 /// A page that needs nothing else: what the text report says, plots of every second, and all of the JSON.
-fn html(report: &LoadReport) -> io::Result<String> {
+fn html(report: &impl Serialize, shown: &Shown<'_>) -> io::Result<String> {
     let series = |value: fn(&Second) -> Option<f64>| -> Vec<(f64, f64)> {
-        let points = report.timeline.iter().filter_map(|row| Some((crate::progress::as_f64(row.at_s), value(row)?)));
+        let points = shown.timeline.iter().filter_map(|row| Some((crate::progress::as_f64(row.at_s), value(row)?)));
         points.collect()
     };
     let rates = Plot {
@@ -160,7 +182,7 @@ fn html(report: &LoadReport) -> io::Result<String> {
         is_log: true,
         lines: vec![Line {
             name: "ack",
-            points: report
+            points: shown
                 .distribution
                 .iter()
                 .map(|(quantile, us)| (-(1.0 - quantile).max(1e-9).log10(), *us))
@@ -171,9 +193,9 @@ fn html(report: &LoadReport) -> io::Result<String> {
     let mut page = format!(
         "<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>nova bench</title><style>{STYLE}</style>\n\
          <h1>nova bench</h1>\n<pre>{}</pre>\n",
-        escaped(&report.to_string())
+        escaped(&shown.text)
     );
-    for warning in &report.warnings {
+    for warning in shown.warnings {
         let _ = writeln!(page, "<p class=\"warn\">{}</p>", escaped(warning));
     }
     for plot in [rates, latencies, spread] {

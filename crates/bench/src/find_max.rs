@@ -136,6 +136,9 @@ pub fn run(options: &FindMaxOptions, on_progress: OnProgress<'_>) -> Result<Find
     let Some(rate) = options.load.rate else {
         return Err(BenchError::option("rate", "absent", "set: the search begins there"));
     };
+    if let Some(at) = options.load.start_at {
+        return Err(BenchError::option("start_at", at, "absent: a search has many trials, one after the other"));
+    }
     if options.p99_max.is_zero() {
         return Err(BenchError::option("p99_max", 0, "longer than nothing"));
     }

@@ -1,9 +1,14 @@
 //! How are latencies gathered, merged and told?
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::io::Cursor;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use hdrhistogram::serialization::{Deserializer, Serializer as _, V2DeflateSerializer};
+use serde::{Deserialize, Serialize};
 
 use crate::progress::as_f64;
 
@@ -58,6 +63,28 @@ impl Latencies {
         }
     }
 
+    /// All of them as text, from which others can go on.
+    ///
+    /// # Panics
+    /// Never: memory takes what is written to it, and the bounds fit the format.
+    pub(crate) fn encoded(&self) -> String {
+        let mut bytes = Vec::new();
+        match V2DeflateSerializer::new().serialize(&self.0, &mut bytes) {
+            Ok(_) => STANDARD.encode(bytes),
+            Err(error) => unreachable!("{error:?}"),
+        }
+    }
+
+    /// Latencies that [`Latencies::encoded`] has written, or why they can't be read.
+    pub(crate) fn decoded(text: &str) -> Result<Self, String> {
+        let bytes = STANDARD.decode(text).map_err(|error| error.to_string())?;
+        let read = Deserializer::new().deserialize::<u64, _>(&mut Cursor::new(bytes));
+        let read = read.map_err(|error| format!("{error:?}"))?;
+        let mut latencies = Self::new();
+        latencies.0.add(&read).map_err(|error| error.to_string())?;
+        Ok(latencies)
+    }
+
     /// How many there are.
     pub(crate) fn samples(&self) -> u64 {
         self.0.len()
@@ -95,8 +122,22 @@ impl Latencies {
     }
 }
 
+/// The latencies of a run in full, so that runs can be merged: each a histogram of nanoseconds with three digits, as HdrHistogram's V2
+/// format has it, deflated, in base64.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Encoded {
+    /// From when an append was due to its ack.
+    pub ack: String,
+    /// From its send, in an open loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
+    /// From when it was due, of each class, when there are several.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_class: BTreeMap<String, String>,
+}
+
 /// Quantiles in microseconds; one is absent where fewer than ten samples lie beyond it.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
     /// How many samples they are of.
     pub samples: u64,

@@ -10,6 +10,7 @@
 //! * [`verify`]: whether what is acked is kept, across kills of the star and of this process.
 //! * [`settle`] and [`recover`]: how long a record takes into the standard store, and a star to come back after a kill.
 //! * [`peer`]: the same appends to Redis, NATS or s2-lite, by the same generator; [`compare`] lays two reports side by side.
+//! * [`merge`]: one report of those that generators on several hosts made, which began together ([`start_at`]).
 //! * [`net`]: the same producers against an echo in this process, the floor under every round trip.
 //!
 //! Each takes a struct of options and answers a report, which prints as text and serialises to JSON. Quantiles come from
@@ -26,6 +27,7 @@ pub mod floors;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod latency;
+pub mod merge;
 pub mod net;
 pub mod peer;
 pub mod progress;
@@ -37,6 +39,7 @@ pub mod settle;
 pub mod shape;
 pub mod soak;
 pub mod star;
+pub mod start_at;
 pub mod store;
 pub mod subscribe;
 pub mod verify;

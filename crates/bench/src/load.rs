@@ -11,7 +11,7 @@ mod worker;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::arrivals::Arrivals;
 use crate::batch::Batches;
@@ -21,6 +21,7 @@ use crate::peer::Peer;
 use crate::places::Places;
 use crate::progress::{OnProgress, Progress, RateMeter, Step, as_f64};
 use crate::shape::Spread;
+use crate::start_at::StartAt;
 
 #[cfg(test)]
 pub(crate) use flights::Sent;
@@ -68,6 +69,8 @@ pub(crate) struct Load {
     /// What is drawn at random is drawn from.
     pub(crate) seed: u64,
     pub(crate) pace: Pace,
+    /// When it starts by the wall clock; absent is as soon as all is open.
+    pub(crate) start_at: Option<StartAt>,
     pub(crate) warm_up: Duration,
     pub(crate) duration: Duration,
     pub(crate) threads: u16,
@@ -135,6 +138,8 @@ struct Shared {
     clock: Clock,
     ready: AtomicUsize,
     has_failed: AtomicBool,
+    /// When all were ready.
+    ready_ns: AtomicU64,
     /// 0 until all are ready.
     start_ns: AtomicU64,
     /// Of each thread: sessions opened, and once it runs, acks.
@@ -148,6 +153,7 @@ impl Shared {
             clock: Clock::start(),
             ready: AtomicUsize::new(0),
             has_failed: AtomicBool::new(false),
+            ready_ns: AtomicU64::new(0),
             start_ns: AtomicU64::new(0),
             answers: (0..threads).map(|_| AtomicU64::new(0)).collect(),
             slices: Slices::new(threads),
@@ -219,19 +225,21 @@ pub(crate) type OnSlice<'a> = &'a mut dyn FnMut(&Slice);
 /// Runs a load to its end.
 pub(crate) fn run(load: &Load, on_progress: OnProgress<'_>, on_slice: OnSlice<'_>) -> Result<Outcome, BenchError> {
     let shared = Shared::new(load.threads);
-    let results = thread::scope(|scope| {
+    let (watched, results) = thread::scope(|scope| {
         let workers: Vec<_> = (0..load.threads)
             .map(|index| {
                 let shared = &shared;
                 scope.spawn(move || shared.note(worker::run(load, shared, index)))
             })
             .collect();
-        watch(load, &shared, (on_progress, on_slice), &|| workers.iter().all(thread::ScopedJoinHandle::is_finished));
+        let is_over = || workers.iter().all(thread::ScopedJoinHandle::is_finished);
+        let watched = watch(load, &shared, (on_progress, on_slice), &is_over);
         let joined = workers.into_iter().map(|worker| worker.join());
         let results = joined.map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        results.collect::<Vec<_>>()
+        (watched, results.collect::<Vec<_>>())
     });
     let done = first_error_or_all(results)?;
+    watched?;
     Ok(outcome(load, &shared, &done))
 }
 
@@ -253,10 +261,19 @@ fn outcome(load: &Load, shared: &Shared, done: &[Done]) -> Outcome {
     Outcome {
         tally,
         measured,
-        opening: Duration::from_nanos(start_ns).saturating_sub(START_IN),
+        opening: Duration::from_nanos(shared.ready_ns.load(Ordering::Acquire)),
         used: done.iter().map(|done| done.used).collect(),
         in_flight_max: done.iter().map(|done| done.window_reached).sum(),
         unsent: done.iter().map(|done| done.unsent).sum(),
+    }
+}
+
+/// When the load starts, now that all are ready.
+fn start_ns(load: &Load, ready_ns: u64) -> Result<u64, BenchError> {
+    let Some(at) = load.start_at else { return Ok(ready_ns + nanoseconds(START_IN)) };
+    match at.ahead_of(SystemTime::now()) {
+        Ok(ahead) => Ok(ready_ns + nanoseconds(ahead)),
+        Err(late) => Err(BenchError::StartMissed { at, late }),
     }
 }
 
@@ -266,7 +283,8 @@ fn watch(
     shared: &Shared,
     (on_progress, on_slice): (OnProgress<'_>, OnSlice<'_>),
     is_over: &dyn Fn() -> bool,
-) {
+) -> Result<(), BenchError> {
+    let mut outcome = Ok(());
     let threads = usize::from(load.threads);
     let mut meter = RateMeter::default();
     let mut due = PROGRESS_EVERY;
@@ -278,7 +296,7 @@ fn watch(
             on_slice(&slice);
         }
         if is_over {
-            return;
+            return outcome;
         }
         thread::sleep(LOOK_EVERY);
         if load.is_over.load(Ordering::Relaxed) {
@@ -286,9 +304,10 @@ fn watch(
         }
         let now = Duration::from_nanos(shared.clock.now_ns());
         let is_waiting = shared.start_ns.load(Ordering::Relaxed) == 0;
-        if is_waiting && shared.ready.load(Ordering::Acquire) == threads {
-            let start_ns = shared.clock.now_ns() + nanoseconds(START_IN);
-            shared.start_ns.store(start_ns, Ordering::Release);
+        if is_waiting && outcome.is_ok() && shared.ready.load(Ordering::Acquire) == threads {
+            let ready_ns = shared.clock.now_ns();
+            shared.ready_ns.store(ready_ns, Ordering::Release);
+            outcome = shared.note(start_ns(load, ready_ns)).map(|ns| shared.start_ns.store(ns, Ordering::Release));
         }
         if now >= due {
             due = now + PROGRESS_EVERY;

@@ -5,13 +5,13 @@ use std::fmt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use tuning::host::HostFacts;
 use wire::config::Class;
 
 use crate::append::AppendOptions;
 use crate::floors::Floors;
-use crate::latency::Quantiles;
+use crate::latency::{Encoded, Quantiles};
 use crate::load::{Outcome, ThreadUse};
 use crate::net::NetOptions;
 use crate::peer::PeerOptions;
@@ -68,6 +68,8 @@ pub struct LoadReport {
     pub opening_seconds: f64,
     /// Points of the distribution of the latency: quantiles and microseconds.
     pub distribution: Vec<(f64, f64)>,
+    /// All latencies, for `nova bench merge`.
+    pub histograms: Encoded,
     /// Each second from the start of the load on, warm-up and the wait for the last answers too.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub timeline: Vec<Second>,
@@ -127,7 +129,7 @@ impl fmt::Display for Made {
 }
 
 /// A second of a run, as it is told.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Second {
     /// Seconds since the load began.
     pub at_s: u64,
@@ -150,7 +152,7 @@ pub struct Second {
 }
 
 /// How well an open loop kept its rate.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OpenLoop {
     /// Appends a second that were asked for.
     pub rate_wanted: f64,
@@ -169,7 +171,7 @@ pub struct OpenLoop {
 }
 
 /// What the threads of the generator had of their CPUs while measuring, in percent of one core each.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct GeneratorUse {
     /// How many threads.
     pub threads: usize,
@@ -235,6 +237,11 @@ impl LoadReport {
         });
         let class = tally.class.map(|class| if tally.is_class_mixed { "mixed" } else { class.word() });
         let generator = GeneratorUse::of(&outcome.used);
+        let histograms = Encoded {
+            ack: tally.latency.encoded(),
+            service: open_loop.is_some().then(|| tally.service.encoded()),
+            by_class: tally.by_class.iter().map(|(class, of)| (class.word().to_owned(), of.encoded())).collect(),
+        };
         let mut report = Self {
             made,
             settings,
@@ -251,6 +258,7 @@ impl LoadReport {
             in_flight_max: outcome.in_flight_max as u64,
             opening_seconds: outcome.opening.as_secs_f64(),
             distribution: tally.latency.distribution(),
+            histograms,
             timeline: Vec::new(),
             server: None,
             generator,

@@ -2,7 +2,7 @@
 
 pub(crate) mod scripted;
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use wire::config::Class;
 use wire::reason::Reason;
@@ -10,6 +10,7 @@ use wire::reason::Reason;
 use crate::append::{self, AppendOptions};
 use crate::error::BenchError;
 use crate::report::LoadReport;
+use crate::start_at::StartAt;
 use crate::subscribe::{self, SubscribeOptions};
 use crate::{load, progress::Step};
 
@@ -137,6 +138,32 @@ fn a_server_that_is_not_there_is_named() {
     let absent = AppendOptions { addr: "127.0.0.1:1".to_owned(), ..options(&server) };
     let error = run(&absent).unwrap_err();
     assert!(error.to_string().starts_with("127.0.0.1:1 can't be reached"), "{error}");
+}
+
+#[test]
+fn nothing_is_sent_before_its_time_and_a_time_that_was_missed_is_told() {
+    let server = Scripted::start(Fault::None, WINDOW);
+    let began = SystemTime::now();
+    // Later where the connections were not open in time.
+    let report = [1, 5, 25].into_iter().find_map(|seconds| {
+        let at = StartAt::of(SystemTime::now() + Duration::from_secs(seconds));
+        match run(&AppendOptions { start_at: Some(at), ..options(&server) }) {
+            Err(BenchError::StartMissed { .. }) => None,
+            outcome => Some((at, outcome.unwrap())),
+        }
+    });
+    let (at, report) = report.unwrap();
+    assert!(report.acks > 0 && report.opening_seconds < 25.0, "{report}");
+    assert!(at.ahead_of(began).is_ok() && at.ahead_of(SystemTime::now()).is_err(), "it waited for {at}");
+
+    let past = StartAt::of_unix_ms(1_000);
+    let error = run(&AppendOptions { start_at: Some(past), ..options(&server) }).unwrap_err();
+    assert!(matches!(error, BenchError::StartPast { .. }) && error.reason() == Reason::Invalid, "{error}");
+    let mut late = options(&server).load().unwrap();
+    late.start_at = Some(past);
+    let error = load::run(&late, &mut |_| (), &mut |_| ()).unwrap_err();
+    assert!(matches!(error, BenchError::StartMissed { .. }), "{error}");
+    assert!(error.to_string().starts_with("the start 1970-01-01T00:00:01Z came "), "{error}");
 }
 
 #[test]

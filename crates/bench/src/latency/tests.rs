@@ -53,3 +53,14 @@ fn a_latency_past_the_range_counts_as_the_longest() {
     assert!(is_near(latencies.quantiles().max, 3.6e9));
     assert_eq!(latencies.samples(), 2);
 }
+
+#[test]
+fn what_is_encoded_is_read_back_and_anything_else_is_refused() {
+    let latencies = of(1..5_001);
+    let back = Latencies::decoded(&latencies.encoded()).unwrap();
+    assert_eq!((back.quantiles(), back.distribution()), (latencies.quantiles(), latencies.distribution()));
+    assert_eq!(Latencies::decoded(&Latencies::new().encoded()).unwrap().samples(), 0);
+    for wrong in ["", "AAAA", "not base64", &latencies.encoded()[..40]] {
+        assert!(Latencies::decoded(wrong).is_err(), "{wrong}");
+    }
+}

@@ -119,6 +119,10 @@ impl<'a> Worker<'a> {
 
     /// How long to wait for an event. In an open loop the timer ends the wait when the next append is due.
     fn wait(&self) -> Result<Duration, BenchError> {
+        if let (Stage::Opening { .. }, Some(span)) = (self.stage, self.shared.span(self.load)) {
+            let until_ns = span.start_ns.saturating_sub(self.shared.clock.now_ns());
+            return Ok(Duration::from_nanos(until_ns).min(WAIT_MAX));
+        }
         let (Some(schedule), Some(timer)) = (&self.schedule, &self.timer) else {
             return Ok(WAIT_MAX);
         };

@@ -27,7 +27,7 @@ use super::args::{Global, Output};
 use super::failure::Failure;
 use super::help;
 use append::{AppendArgs, NetArgs};
-use compare::{CompareArgs, FindMaxArgs, PeerArgs};
+use compare::{CompareArgs, FindMaxArgs, MergeArgs, PeerArgs};
 use read::{ReadArgs, SubscribeArgs};
 use recover::{RecoverArgs, SettleArgs};
 use soak::SoakArgs;
@@ -49,6 +49,9 @@ pub(super) enum BenchCommand {
     /// The highest rate of appends at which p99 stays under a bound
     #[command(after_help = help::BENCH_FIND_MAX)]
     FindMax(FindMaxArgs),
+    /// One report of those that generators on several hosts made, which began together
+    #[command(after_help = help::BENCH_MERGE)]
+    Merge(MergeArgs),
     /// How long a round trip takes with nothing to make durable: the floor under every call
     #[command(after_help = help::BENCH_NET)]
     Net(NetArgs),
@@ -109,6 +112,10 @@ pub(super) fn run(command: BenchCommand, global: &Global) -> Result<(), Failure>
             show_all_the_same(outcome, global.output)
         }
         BenchCommand::Compare(args) => {
+            watch.end();
+            args.run(global.output)
+        }
+        BenchCommand::Merge(args) => {
             watch.end();
             args.run(global.output)
         }

@@ -157,6 +157,7 @@ Examples:
   nova bench append --rate 1000 --arrivals burst:20000/100ms/1s --connections 16
   nova bench append --sizes uniform:100..4KiB --spread zipf:1.1 --streams 1000 --conditional
   nova bench append --class express,standard --streams 1000 --connections 16
+  nova bench append --rate 5000 --start-at 2026-12-01T10:00:00Z --json one.json   # on each of several hosts: see nova bench merge
   nova bench append --one-shot --streams 10000000 --connections 16          # makes many streams
   nova bench append --streams 10000000 --active-share 0.01 --connections 16 # and appends to some";
 
@@ -220,6 +221,18 @@ Examples:
   nova bench compare before.json after.json --p99-max 10 --output json
 
 Rates, p50, p90, p99 and p99.9 are judged, what lies beyond is told. Exit code 4: something is worse by more than it may be.";
+
+pub(super) const BENCH_MERGE: &str = "\
+Examples:
+  at=$(date -u -d '+30 seconds' +%FT%TZ)
+  ssh one nova bench append --addr star:7781 --rate 5000 --key-prefix one --start-at $at --json /tmp/one.json &
+  ssh two nova bench append --addr star:7781 --rate 5000 --key-prefix two --start-at $at --json /tmp/two.json &
+  wait; scp one:/tmp/one.json two:/tmp/two.json .
+  nova bench merge one.json two.json --json all.json --html all.html
+
+Rates add up and histograms are merged, so that quantiles are those of all samples; warnings stay with their generator. Each starts by
+the clock of its own host, which a service must keep. Reports of other versions, starts, durations or loads are refused; they may differ in
+--addr, --bucket, --key-prefix, --seed, --threads and --cpus. Quantiles of single seconds are withheld. `nova bench compare` takes the result.";
 
 pub(super) const BENCH_FIND_MAX: &str = "\
 Examples:

@@ -1,7 +1,9 @@
 //! Does every verb do what it says, asked from the command line, with its fields, its errors and its exit codes?
 
 use std::io::{BufRead, BufReader, Read};
-use std::time::Duration;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use tests::{Nova, Novad, Scratch, class_name, other_class_name};
@@ -471,6 +473,56 @@ fn a_bench_reports_its_rate_and_latencies_under_the_names_of_the_specification()
         assert!(low > Some(0.0) && low <= high, "{pair:?}: {report}");
     }
     assert!(keys(latency).contains(&"p99_9"), "null where there are too few to tell: {report}");
+}
+
+/// Two generators that begin together, and their reports; again and later when they were not ready in time.
+fn begun_together(star: &Star, reports: &[PathBuf; 2]) {
+    for ahead_s in [3, 10, 30] {
+        let at = SystemTime::now() + Duration::from_secs(ahead_s);
+        let at = at.duration_since(UNIX_EPOCH).expect("after 1970").as_secs().to_string();
+        let begin = |report: &PathBuf| {
+            let report = report.to_str().expect("a path");
+            let key_prefix = report.rsplit('/').next().expect("a name");
+            let load =
+                ["bench", "append", "--rate", "200", "--duration", "1s", "--warm-up", "100ms", "--start-at", &at];
+            let own = ["--key-prefix", key_prefix, "--json", report];
+            star.nova.command(&[&load[..], &own[..]].concat()).stdout(Stdio::null()).spawn().expect("nova starts")
+        };
+        let both = reports.each_ref().map(begin);
+        let ended = both.map(|mut child| child.wait().expect("its end").code());
+        if ended == [Some(0); 2] {
+            return;
+        }
+        assert!(ended.iter().all(|code| matches!(code, Some(0 | 2 | 4))), "{ended:?}");
+    }
+    panic!("no two generators were ready within 30 s");
+}
+
+#[test]
+fn generators_that_begin_together_make_one_report() {
+    let star = Star::with_bucket();
+    let scratch = Scratch::new();
+    let reports = ["one.json", "two.json"].map(|name| scratch.join(name));
+    begun_together(&star, &reports);
+    let page = scratch.join("all.html");
+    let paths = reports.each_ref().map(|path| path.to_str().expect("a path"));
+    let merge = format!("bench merge {} {} --html {}", paths[0], paths[1], page.display());
+    let merged = star.row(&merge);
+    let of = |path: &PathBuf| -> Value {
+        serde_json::from_str(&std::fs::read_to_string(path).expect("a report")).expect("JSON")
+    };
+    let [one, two] = reports.each_ref().map(of);
+    let number = |of: &Value, name: &str| of[name].as_f64().expect("a number");
+    assert_eq!(number(&merged, "acks"), number(&one, "acks") + number(&two, "acks"));
+    assert_eq!(merged["latency_us"]["samples"], 400, "every append of both, due within the second: {merged}");
+    assert_eq!(merged["generators"].as_array().map(Vec::len), Some(2));
+    assert!(std::fs::read_to_string(page).expect("a page").contains("two.json"));
+    let refused = star.nova.refusal(2, &["bench", "merge", paths[0], paths[0]], b"");
+    assert!(refused["message"].as_str().is_some_and(|text| text.contains("given once")), "{refused}");
+    let past = star.nova.refusal(2, &["bench", "append", "--start-at", "1000000000.5"], b"");
+    assert!(past["message"].as_str().is_some_and(|text| text.contains("2001-09-09T01:46:40.500Z was ")), "{past}");
+    let soon = star.nova.run(&["bench", "append", "--start-at", "soon"]);
+    assert!(soon.code == Some(2) && soon.one_line().contains("2026-12-01T10:00:00Z"), "{soon:?}");
 }
 
 #[test]

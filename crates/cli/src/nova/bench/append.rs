@@ -7,6 +7,7 @@ use bench::arrivals::Arrivals;
 use bench::files::Files;
 use bench::net::NetOptions;
 use bench::shape::{Sizes, Spread};
+use bench::start_at::StartAt;
 use bench::store::StoreReport;
 use clap::Args;
 use tuning::units::{Bytes, Millis};
@@ -102,6 +103,9 @@ pub(in crate::nova) struct AppendArgs {
     /// What the records' bytes are drawn from
     #[arg(long, value_name = "N", default_value = "1")]
     seed: u64,
+    /// When to start, for generators on several hosts that begin together: such as 2026-12-01T10:00:00Z, or seconds since 1970
+    #[arg(long, value_name = "TIME")]
+    start_at: Option<StartAt>,
     /// Measure disk (in this directory) and network right before, and the store when --store names one, and compare
     #[arg(long, value_name = "DIR")]
     with_floors: Option<PathBuf>,
@@ -148,6 +152,7 @@ impl AppendArgs {
                 html: self.html.clone(),
             },
             one_shot: self.one_shot,
+            start_at: self.start_at,
             sizes: self.sizes.clone(),
             spread: self.spread,
             conditional: self.conditional,

@@ -1,9 +1,10 @@
-//! What can be said about a comparison of reports, a search and a peer?
+//! What can be said about reports that are compared or merged, a search and a peer?
 
 use std::path::{Path, PathBuf};
 
 use bench::compare::{Comparison, Thresholds};
 use bench::find_max::FindMaxOptions;
+use bench::merge::Part;
 use bench::peer::{Peer, PeerOptions};
 use clap::Args;
 use tuning::units::Millis;
@@ -55,6 +56,29 @@ impl CompareArgs {
                 Err(Refusal::new(Reason::FailedPrecondition, why).into())
             }
         }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(in crate::nova) struct MergeArgs {
+    /// JSON reports of `nova bench append` with one --start-at, a generator each
+    #[arg(value_name = "REPORT", num_args = 2.., required = true)]
+    reports: Vec<PathBuf>,
+    /// Write the merged report as JSON to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write it as one page with plots to this file
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+impl MergeArgs {
+    pub(super) fn run(&self, output: Output) -> Result<(), Failure> {
+        let read = |path: &PathBuf| Ok(Part { name: path.display().to_string(), report: report(path)? });
+        let parts = self.reports.iter().map(read).collect::<Result<Vec<_>, Failure>>()?;
+        let merged = bench::merge::merge(&parts)?;
+        merged.write(self.json.as_ref(), self.html.as_ref())?;
+        show(&merged, output)
     }
 }
 
