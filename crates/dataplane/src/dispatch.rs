@@ -9,12 +9,15 @@ use wire::reason::Reason;
 use wire::refusal::Refusal;
 
 use crate::conns::Phase;
-use crate::core::{ConnId, Flow, Request, Route, Shard};
+use crate::core::{ConnId, Flow, Request, Route, Shard, Work, World};
 use crate::incoming::{Hops, refuse_and_close};
 use crate::shell::{Shell, State};
 
 /// Bucket verbs of one shard that control works on; one more is refused.
 const TICKETS_MAX: usize = 4_096;
+
+/// Requests about the star that were put off; one more is refused.
+const CHORES_MAX: usize = 1_024;
 
 /// What became of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +61,7 @@ impl Shell {
         match frame.kind {
             Kind::Append => {
                 conn.is_fresh = false;
+                state.world.works(Work::Append);
                 match self.other_shard_of(frame.head) {
                     None => state.core.on_append(id, frame.head, frame.payload, &mut state.world).into(),
                     Some(shard) => add_hop(hops, shard, whole),
@@ -95,10 +99,11 @@ impl Shell {
         request: Request,
         (whole, hops): (&[u8], &mut Hops),
     ) -> Served {
+        state.world.works(request.work());
         let owner = match request.route() {
-            Route::Here => return self.answer_star(state, id, frame.correlation),
-            Route::Control => return self.ask_control(state, (id, frame.correlation), request),
-            Route::EveryShard => return self.list_streams(state, (id, frame.correlation), &request),
+            Route::Here | Route::Control | Route::EveryShard => {
+                return self.take_chore(state, (id, frame.correlation), request);
+            }
             Route::Stream(address) => match state.core.owner(address) {
                 Ok(owner) => self.other(owner),
                 Err(refusal) => return refuse(state, id, frame.correlation, refusal),
@@ -142,15 +147,41 @@ impl Shell {
         served
     }
 
+    /// Does what is asked of the star as a whole, now or once others have had their share of the shard's time.
+    fn take_chore(&self, state: &mut State, call: (ConnId, u64), request: Request) -> Served {
+        if state.chores.is_empty() && state.world.may_go(Work::Admin) {
+            return self.do_chore(state, call, request);
+        }
+        if state.chores.len() >= CHORES_MAX {
+            return refuse(state, call.0, call.1, too_many("requests about the star"));
+        }
+        if let Some(conn) = state.world.conns.get_mut(call.0) {
+            conn.is_fresh = false;
+        }
+        state.chores.push_back((call, request));
+        self.bells.chores.ring();
+        Served::Done
+    }
+
+    pub(crate) fn do_chore(&self, state: &mut State, (id, correlation): (ConnId, u64), request: Request) -> Served {
+        match request.route() {
+            Route::Control => self.ask_control(state, (id, correlation), request),
+            Route::EveryShard => self.list_streams(state, (id, correlation), &request),
+            _ => self.answer_star(state, id, correlation),
+        }
+    }
+
     /// Serves a frame that hopped here.
     pub(crate) fn serve_hopped(state: &mut State, id: ConnId, frame: &Frame<'_>) -> Flow {
         state.world.counts.frames += 1;
         if frame.kind == Kind::Append {
+            state.world.works(Work::Append);
             return state.core.on_append(id, frame.head, frame.payload, &mut state.world);
         }
         match Request::decode(frame) {
             Ok(request) => {
                 let call = (id, frame.correlation);
+                state.world.works(request.work());
                 state.core.on_request(call, request, frame.payload, &mut state.world)
             }
             Err(refusal) => {
@@ -193,7 +224,7 @@ impl Shell {
         }
         let ticket = state.next_ticket();
         let reply_to = wire::handoff::ReplyTo { shard: self.me, ticket };
-        let asked = crate::core::World::to_control(&mut state.world, ToControl::Bucket { reply_to, verb });
+        let asked = state.world.to_control(ToControl::Bucket { reply_to, verb });
         if asked.is_err() {
             let refusal = Refusal::new(Reason::Unavailable, "too many bucket requests wait: try again");
             return refuse(state, id, correlation, refusal);
@@ -208,7 +239,7 @@ impl Shell {
 
 /// Answers no.
 pub(crate) fn refuse(state: &mut State, id: ConnId, correlation: u64, refusal: Refusal) -> Served {
-    if let Some(out) = crate::core::World::out(&mut state.world, id) {
+    if let Some(out) = state.world.out(id) {
         out.refuse(correlation, refusal);
     }
     Served::Done

@@ -125,7 +125,10 @@ impl Shell {
             state.world.conns.iter_mut().all(|(_, conn)| {
                 conn.phase == Phase::Closing || (conn.backlog_bytes() == 0 && conn.hops_under_way == 0)
             });
-        let nothing_waits = state.held.is_empty() && state.unsent_hops.is_empty() && state.unsent_replies.is_empty();
+        let nothing_waits = state.held.is_empty()
+            && state.chores.is_empty()
+            && state.unsent_hops.is_empty()
+            && state.unsent_replies.is_empty();
         is_sent && nothing_waits && state.tickets.is_empty() && state.gatherings.is_empty() && state.core.is_idle()
     }
 
@@ -141,7 +144,8 @@ impl Shell {
     fn end_tasks(&self) {
         self.is_over.set(true);
         let bells = &self.bells;
-        for bell in [&bells.pump, &bells.timer, &bells.overflow, &bells.held] {
+        let own = [&bells.pump, &bells.timer, &bells.overflow, &bells.held];
+        for bell in own.into_iter().chain([&bells.reading, &bells.catching_up, &bells.chores]) {
             bell.ring();
         }
         self.state.borrow().world.fetch_bell.ring();

@@ -18,7 +18,7 @@ use wire::handoff::{ParcelItem, ToControl, ToShard};
 use wire::ids::{Epoch, LogId, Lsn, SegmentId};
 
 use crate::bell::Bell;
-use crate::core::{Feed, LogPlace, PARCEL_BYTES, Piece, SettledTo, World};
+use crate::core::{Feed, LogPlace, PARCEL_BYTES, Piece, SettledTo, Work, World};
 use crate::hop::{Hop, Mailbox};
 use crate::recover::HeadLog;
 use crate::shell::{Shell, State};
@@ -222,6 +222,7 @@ impl Shell {
     pub(crate) async fn feed_control(self: Rc<Self>) {
         let bell = Rc::clone(&self.state.borrow().world.feeds.bell);
         while !self.is_over.get() {
+            self.await_turn(Work::Settle).await;
             let is_idle = self.turn(Task::Feed, |state| self.feed(state));
             if is_idle {
                 bell.wait().await;

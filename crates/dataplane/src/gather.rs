@@ -1,5 +1,7 @@
 //! How is answered what every shard has a part of, and what control answers?
 
+use std::time::Duration;
+
 use wire::bucket::Bucket;
 use wire::handoff::{BucketAnswer, ReplyTo};
 use wire::ids::ShardId;
@@ -188,13 +190,31 @@ impl Shell {
             ("log_wait_us", log.wait_ewma_us),
             ("log_unsettled_entries", self.unsettled_entries(state)),
             ("cpu_busy_us_total", busy_us()),
+            ("turns_long_total", counts.turns_long),
+            ("turn_longest_us", u64::try_from(counts.turn_longest.as_micros()).unwrap_or(u64::MAX)),
         ]);
+        counters.extend(state.world.shares.counters());
         counters.extend(self.own_mailbox().pulse.counters());
         let counter = |(name, value): (&str, u64)| Counter { shard: self.me.get(), name: name.to_owned(), value };
-        // What is the star's is told by its first shard.
-        let of_star = state.control_counters.iter().filter(|_| self.me == ShardId::ZERO);
-        let of_star =
-            of_star.map(|(name, value)| Counter { shard: Counter::OF_STAR, name: name.clone(), value: *value });
-        counters.into_iter().map(counter).chain(of_star).collect()
+        let counters = counters.into_iter().map(counter);
+        match self.me {
+            // What is the star's is told by its first shard.
+            ShardId::ZERO => counters.chain(self.counters_of_star(state)).collect(),
+            _ => counters.collect(),
+        }
+    }
+
+    /// What is counted of the star as a whole.
+    fn counters_of_star(&self, state: &State) -> Vec<Counter> {
+        let (took, entries) = self.star.recovery;
+        let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let own = [
+            ("tenure_ms", millis(self.mono())),
+            ("tenure_recovery_ms", millis(took)),
+            ("tenure_recovery_entries", entries),
+        ];
+        let of_control = state.control_counters.iter().map(|(name, value)| (name.as_str(), *value));
+        let all = own.into_iter().chain(of_control);
+        all.map(|(name, value)| Counter { shard: Counter::OF_STAR, name: name.to_owned(), value }).collect()
     }
 }

@@ -13,7 +13,7 @@ use wire::reason::Reason;
 use wire::refusal::Refusal;
 
 use crate::conns::{Conn, Phase};
-use crate::core::{ConnId, Flow};
+use crate::core::{ConnId, Flow, Work, World};
 use crate::hop::{Adopted, Hop, Reply};
 use crate::os;
 use crate::remotes::Remote;
@@ -78,6 +78,7 @@ impl Shell {
     }
 
     fn on_control(&self, state: &mut State, message: ToShard) {
+        state.world.works(work_of(&message));
         match message {
             ToShard::BucketReply { ticket, result } => Self::answer_bucket(state, ticket, result),
             ToShard::Drain => self.bells.drain.ring(),
@@ -142,10 +143,12 @@ impl Shell {
                 }
             }
             Hop::Gather { from, ticket, ask } => {
+                state.world.works(Work::Admin);
                 let part = self.part(state, &ask);
                 self.reply(state, from, Reply::Part { ticket, part });
             }
             Hop::OldSettled(to) => {
+                state.world.works(Work::Settle);
                 state.core.on_log_settled(&to);
                 while state.core.on_settled(to.log, SegmentId::new(u64::MAX)) {}
             }
@@ -211,6 +214,24 @@ impl Shell {
             conn.out.message(&crate::drain::go_away(), 0);
         }
         self.take_in(conn, received);
+    }
+}
+
+/// Which kind of work it is to take what control says.
+fn work_of(message: &ToShard) -> Work {
+    match message {
+        ToShard::Committed { .. } | ToShard::Loaded { .. } | ToShard::Stall { .. } => Work::Append,
+        ToShard::History { .. } => Work::CatchUp,
+        ToShard::Applied { .. }
+        | ToShard::Settled { .. }
+        | ToShard::TrimTo { .. }
+        | ToShard::DeleteEmpty { .. }
+        | ToShard::Freeze { .. } => Work::Settle,
+        ToShard::BucketReply { .. }
+        | ToShard::Drain
+        | ToShard::Buckets(_)
+        | ToShard::Listed { .. }
+        | ToShard::Counters(_) => Work::Admin,
     }
 }
 

@@ -146,6 +146,7 @@ impl Shell {
         self.enter(Task::Receive);
         state.world.read_clocks();
         let now = state.world.mono();
+        state.world.begins(Task::Receive.work(), now);
         if let Some(conn) = state.world.conns.get_mut(id) {
             (conn.heard_at, conn.pings_unanswered) = (now, 0);
         }

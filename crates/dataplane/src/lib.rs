@@ -3,7 +3,8 @@
 //! The decisions are in `core`, which knows neither clock nor socket. Around it stands a shell on glommio: `recover` reads
 //! the head logs, `doors` listens, `star` starts a pinned thread a shard, and there `incoming` makes frames of bytes, `dispatch` finds who
 //! serves them, `outgoing` sends what the core answers, and `hops` carries what belongs to another shard. The tasks of a
-//! shard share one `shell::State`, which each borrows for a turn. `feeding` hands what is durable over to be settled.
+//! shard share one `shell::State`, which each borrows for a turn. `feeding` hands what is durable over to be settled. `put_off` has work wait
+//! that had its share of the time.
 
 mod bell;
 mod conns;
@@ -23,6 +24,7 @@ mod os;
 mod outgoing;
 mod planted;
 mod porter;
+mod put_off;
 mod recover;
 mod remote_subscriptions;
 mod remotes;

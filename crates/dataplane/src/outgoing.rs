@@ -126,6 +126,13 @@ impl Shell {
         self.enter(Task::Send);
         let state = &mut *self.state.borrow_mut();
         let now = self.mono();
+        state.world.begins(Task::Send.work(), now);
+        let written = Self::offer_backlog(context, state, (id, now));
+        state.world.ends(self.mono());
+        written
+    }
+
+    fn offer_backlog(context: &mut Context<'_>, state: &mut State, (id, now): (ConnId, Duration)) -> Poll<Written> {
         let Some(conn) = state.world.conns.get_mut(id) else { return Poll::Ready(Written::Gone) };
         let mut offered = 0;
         while offered < WRITE_BYTES {

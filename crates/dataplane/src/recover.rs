@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use express_log::{EntryPos, Recovered, Recovery, RecoveryError, ReplayedEntry, Verdict};
 use wire::entry::{Entry, Verb};
@@ -102,7 +103,9 @@ pub struct RecoveredStar {
     pub(crate) streams: Vec<Streams>,
     /// Every log by its number; a position in this list is what names a log in this run.
     pub(crate) logs: Vec<HeadLog>,
-    progress: Progress,
+    pub(crate) progress: Progress,
+    /// How long it took to read and fold the head logs.
+    pub(crate) took: Duration,
 }
 
 /// A head log that was recovered.
@@ -198,6 +201,7 @@ impl HeadLogs {
         settled: &mut dyn Settled,
         mut on_progress: impl FnMut(Progress),
     ) -> Result<RecoveredStar, StartError> {
+        let began = Instant::now();
         let Self { data, shards, recoveries } = self;
         let placement = Placement::even(shards);
         let paths: Vec<PathBuf> = recoveries.iter().map(|(number, _)| log_dir(&data, *number)).collect();
@@ -230,7 +234,8 @@ impl HeadLogs {
             Ok(HeadLog { number, recovered, settled, tenures })
         });
         let logs = logs.collect::<Result<_, _>>()?;
-        Ok(RecoveredStar { epoch, streams: streams.split(&placement), placement, logs, progress })
+        let streams = streams.split(&placement);
+        Ok(RecoveredStar { epoch, streams, placement, logs, progress, took: began.elapsed() })
     }
 }
 

@@ -1,7 +1,6 @@
 //! What is one shard made of, from its thread's first step to its last?
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{HashMap, VecDeque};
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -14,7 +13,7 @@ use tuning::bounds::HISTORY_FILES_OPEN_MAX;
 use wire::ids::{Epoch, LogId, Lsn, ShardId};
 
 use crate::bell::Waiters;
-use crate::core::{Feed, Placement, Shard, ShardConfig, Streams};
+use crate::core::{Feed, Placement, Shard, ShardConfig, Shares, Streams, Work};
 use crate::feeding::{Fed, Feeds};
 use crate::hop::Mailbox;
 use crate::os;
@@ -103,21 +102,15 @@ async fn begin(start: ShardStart, tell_control: TellControl) -> Result<(Rc<Shell
     let own = Fed::own(Feed::new(log.id(), start.settled, next, start.tenures), shard.get(), own_dir);
     let others = start.other_logs.into_iter().filter_map(|(index, log)| Fed::other(log, index));
     let feeds = Feeds::new(std::iter::once(own).chain(others).collect(), &star.old_logs);
-    let mut world =
-        Surroundings::new((shard, usize::from(star.shards)), (log.clone(), feeds), star.started, tell_control);
+    let shares = Shares::new(&star.shares);
+    let mut world = Surroundings::new(
+        (shard, usize::from(star.shards)),
+        (log.clone(), feeds),
+        (star.started, shares),
+        tell_control,
+    );
     world.store_room.clone_from(&star.rooms.store);
-    let state = State {
-        core: Shard::new(config, start.streams),
-        world,
-        tickets: HashMap::new(),
-        gatherings: HashMap::new(),
-        last_ticket: 0,
-        freezes: Vec::new(),
-        control_counters: Arc::default(),
-        unsent_hops: VecDeque::new(),
-        unsent_replies: VecDeque::new(),
-        held: VecDeque::new(),
-    };
+    let state = State::new(Shard::new(config, start.streams), world);
     let shell = Rc::new(Shell {
         me: shard,
         epoch,
@@ -146,6 +139,9 @@ fn spawn_tasks(shell: &Rc<Shell>, reader: HistoryReader, listener: OwnedFd) {
     glommio::spawn_local(shell().feed_control()).detach();
     glommio::spawn_local(shell().take_mail()).detach();
     glommio::spawn_local(shell().serve_held()).detach();
+    glommio::spawn_local(shell().serve_put_off(Work::Read)).detach();
+    glommio::spawn_local(shell().serve_put_off(Work::CatchUp)).detach();
+    glommio::spawn_local(shell().do_chores()).detach();
     glommio::spawn_local(shell().send_overflow()).detach();
     glommio::spawn_local(shell().keep_time()).detach();
     glommio::spawn_local(shell().beat()).detach();

@@ -17,7 +17,7 @@ use wire::handoff::ToShard;
 use wire::ids::{Epoch, Lsn, ShardId};
 
 use crate::bell::{Bell, Waiters};
-use crate::core::{ConnId, Shard};
+use crate::core::{ConnId, Request, Shard, Work};
 use crate::gather::Gathering;
 use crate::hop::{Hop, Mailbox, Reply};
 use crate::star::StarFacts;
@@ -47,9 +47,28 @@ pub(crate) struct State {
     pub(crate) unsent_replies: VecDeque<(ShardId, Reply)>,
     /// Connections of other shards with hops that wait for room.
     pub(crate) held: VecDeque<ConnId>,
+    /// What was asked of the star as a whole and was put off for others.
+    pub(crate) chores: VecDeque<((ConnId, u64), Request)>,
 }
 
 impl State {
+    /// Of a shard to which nothing has happened yet.
+    pub(crate) fn new(core: Shard, world: Surroundings) -> Self {
+        Self {
+            core,
+            world,
+            tickets: HashMap::new(),
+            gatherings: HashMap::new(),
+            last_ticket: 0,
+            freezes: Vec::new(),
+            control_counters: Arc::default(),
+            unsent_hops: VecDeque::new(),
+            unsent_replies: VecDeque::new(),
+            held: VecDeque::new(),
+            chores: VecDeque::new(),
+        }
+    }
+
     /// A number under which something waits for its answer.
     pub(crate) fn next_ticket(&mut self) -> u64 {
         self.last_ticket += 1;
@@ -90,6 +109,12 @@ pub(crate) struct Bells {
     pub(crate) overflow: Bell,
     /// Hops wait for room.
     pub(crate) held: Bell,
+    /// Readers from memory were put off.
+    pub(crate) reading: Bell,
+    /// Readers who catch up were put off.
+    pub(crate) catching_up: Bell,
+    /// Something was put off that was asked of the star as a whole.
+    pub(crate) chores: Bell,
     /// The first table of buckets has come.
     pub(crate) open: Bell,
     /// The star stops.
@@ -129,6 +154,7 @@ impl Shell {
         self.enter(task);
         let state = &mut *self.state.borrow_mut();
         state.world.read_clocks();
+        state.world.begins(task.work(), state.world.mono());
         let worked = work(state);
         self.end_turn(state);
         worked
@@ -146,9 +172,16 @@ impl Shell {
             self.looked_up.wake_all();
         }
         self.flush(state);
+        let now = self.mono();
+        let took = now.saturating_sub(state.world.mono());
         if state.core.is_replying() {
-            let took = self.mono().saturating_sub(state.world.mono());
             state.core.replied(took);
+        }
+        self.end_work(state, now, took);
+        for (work, bell) in [(Work::Read, &self.bells.reading), (Work::CatchUp, &self.bells.catching_up)] {
+            if state.core.has_put_off(work) {
+                bell.ring();
+            }
         }
         let world = &mut state.world;
         if std::mem::take(&mut world.has_appended) || !world.dirty.is_empty() || !world.spilled.is_empty() {
@@ -160,6 +193,15 @@ impl Shell {
         let is_earlier = |next| self.timer_at.get().is_none_or(|at| next < at);
         if state.core.next_timer().is_some_and(is_earlier) {
             self.bells.timer.ring();
+        }
+    }
+
+    /// Notes that work ends which took so long.
+    fn end_work(&self, state: &mut State, now: Duration, took: Duration) {
+        state.world.ends(now);
+        if state.world.counts.note_turn(took) {
+            let task = self.own_mailbox().pulse.task();
+            tracing::debug!(shard = %self.me, task, took_ms = took.as_millis(), "a long turn");
         }
     }
 
@@ -198,7 +240,11 @@ impl Shell {
                 self.turn(Task::Pump, |_| ());
             }
             self.enter(Task::Pump);
+            let began = self.mono();
+            self.state.borrow_mut().world.begins(Task::Pump.work(), began);
             self.log.kick();
+            let now = self.mono();
+            self.end_work(&mut self.state.borrow_mut(), now, now.saturating_sub(began));
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use express_log::{LogOptions, SyncMode};
 use glommio::{ExecutorJoinHandle, LocalExecutorBuilder, PoolPlacement};
 use tuning::room::Rooms;
-use tuning::settings::{LogSync, Settings};
+use tuning::settings::{LogSync, Settings, Shares};
 use wire::handoff::{Full, ToControl, ToShard};
 use wire::ids::{ClusterId, Epoch, LogId, Lsn, ShardId, StarId};
 use wire::slot::Slot;
@@ -90,8 +90,11 @@ pub(crate) struct StarFacts {
     /// How long a record may be on this disk alone.
     pub(crate) backlog_age_max: Duration,
     pub(crate) connections_max: usize,
+    pub(crate) shares: Shares,
     pub(crate) rooms: Rooms,
     pub(crate) started: Instant,
+    /// How long the head logs took to recover, and how many entries were read of them.
+    pub(crate) recovery: (Duration, u64),
     /// Shards that have nothing to do while the star drains, a bit each.
     pub(crate) quiet_shards: AtomicU64,
     /// The star drains, and no shard waits for others to become quiet any more.
@@ -158,7 +161,7 @@ pub fn start(
     let mailboxes: Arc<[Mailbox]> = (0..shards).map(|_| Mailbox::new(shards)).collect();
     let watchdog = watch(&mailboxes)?;
     let tenures = recovered.logs.iter().flat_map(|log| log.tenures.iter().map(|(epoch, _)| *epoch));
-    let facts = Arc::new(facts(options, recovered.placement.shards(), OldLogs::new(tenures)));
+    let facts = Arc::new(facts(options, &recovered, OldLogs::new(tenures)));
     let RecoveredStar { epoch, placement, streams, mut logs, .. } = recovered;
     let dirs: Vec<PathBuf> = logs.iter().map(|log| log.recovered.dir().to_owned()).collect();
     let mut others: Vec<_> = (placement.shards()..).zip(logs.split_off(shards)).collect();
@@ -230,10 +233,10 @@ fn watch(mailboxes: &Arc<[Mailbox]>) -> Result<Watchdog, StartError> {
     Watchdog::start(Arc::clone(mailboxes)).map_err(failed)
 }
 
-fn facts(options: &Options, shards: u16, old_logs: OldLogs) -> StarFacts {
+fn facts(options: &Options, recovered: &RecoveredStar, old_logs: OldLogs) -> StarFacts {
     let settings = &options.settings;
     StarFacts {
-        shards,
+        shards: recovered.placement.shards(),
         version: options.version,
         cluster_id: options.cluster_id,
         star_id: options.star_id,
@@ -243,8 +246,10 @@ fn facts(options: &Options, shards: u16, old_logs: OldLogs) -> StarFacts {
         standard_patience: settings.s3.attempt_timeout_ms.duration(),
         backlog_age_max: settings.settle.backlog_age_max_ms.duration(),
         connections_max: settings.connections_max as usize,
+        shares: settings.shares.clone(),
         rooms: options.rooms.clone(),
         started: Instant::now(),
+        recovery: (recovered.took, recovered.progress.entries),
         quiet_shards: AtomicU64::new(0),
         finishes: AtomicBool::new(false),
         answered_shards: AtomicU64::new(0),

@@ -14,12 +14,15 @@ use wire::ids::{Lsn, ShardId};
 
 use crate::bell::Bell;
 use crate::conns::Conns;
-use crate::core::{ConnId, Fetch, Now, OutBuffer, World};
+use crate::core::{ConnId, Fetch, Now, OutBuffer, Shares, Work, World};
 use crate::feeding::Feeds;
 use crate::remotes::Remotes;
 
 /// Random bytes that are asked for at once.
 const RANDOM_BYTES: usize = 2_560;
+
+/// A turn for which others wait long: an append that comes at its beginning is acked later by as much.
+const LONG_TURN: Duration = Duration::from_millis(25);
 
 /// Tells control something, from the thread of a shard.
 pub(crate) type TellControl = Box<dyn Fn(ToControl) -> Result<(), Full>>;
@@ -33,6 +36,21 @@ pub(crate) struct Counts {
     pub(crate) hops: u64,
     pub(crate) hand_overs: u64,
     pub(crate) spills: u64,
+    /// Turns that were longer than [`LONG_TURN`].
+    pub(crate) turns_long: u64,
+    /// The longest turn.
+    pub(crate) turn_longest: Duration,
+}
+
+impl Counts {
+    /// Notes how long a turn was, and whether that is long.
+    #[inline]
+    pub(crate) fn note_turn(&mut self, took: Duration) -> bool {
+        self.turn_longest = self.turn_longest.max(took);
+        let is_long = took >= LONG_TURN;
+        self.turns_long += u64::from(is_long);
+        is_long
+    }
 }
 
 /// The surroundings of one shard's core.
@@ -56,6 +74,12 @@ pub(crate) struct Surroundings {
     pub(crate) feeds: Feeds,
     /// The disk of the store, when it is one of this host.
     pub(crate) store_room: Option<Arc<Room>>,
+    /// How this shard's time is shared out.
+    pub(crate) shares: Shares,
+    /// What is done now.
+    working: Option<Work>,
+    /// When it was looked at the time last, and whether a commit was on its way then.
+    looked: (Duration, bool),
     /// Content and first stamp of the batch that is appended next.
     batch: (u32, i64),
     log: Log,
@@ -77,7 +101,7 @@ impl Surroundings {
     pub(crate) fn new(
         (shard, shards): (ShardId, usize),
         (log, feeds): (Log, Feeds),
-        started: Instant,
+        (started, shares): (Instant, Shares),
         tell_control: TellControl,
     ) -> Self {
         let mut surroundings = Self {
@@ -93,6 +117,9 @@ impl Surroundings {
             has_appended: false,
             feeds,
             store_room: None,
+            shares,
+            working: None,
+            looked: (Duration::ZERO, false),
             batch: (0, 0),
             log,
             started,
@@ -112,6 +139,33 @@ impl Surroundings {
         let wall_ms = i64::try_from(wall.as_millis()).unwrap_or(i64::MAX);
         let wall_ms = wall_ms.saturating_add(failpoints::wall_shift_ms());
         self.now = Now { wall_ms, mono: self.started.elapsed() };
+    }
+
+    /// A turn of this kind of work begins, as of a time.
+    #[inline]
+    pub(crate) fn begins(&mut self, work: Work, now: Duration) {
+        self.charge(now);
+        self.working = Some(work);
+    }
+
+    /// The turn ends.
+    #[inline]
+    pub(crate) fn ends(&mut self, now: Duration) {
+        self.charge(now);
+        self.working = None;
+    }
+
+    /// Counts what was done until now, or waited for.
+    #[inline]
+    fn charge(&mut self, now: Duration) {
+        let (since, has_commit) = self.looked;
+        let ns = u64::try_from(now.saturating_sub(since).as_nanos()).unwrap_or(u64::MAX);
+        match self.working {
+            Some(work) => self.shares.use_up(work, ns),
+            None if has_commit => self.shares.claim(Work::Append, ns),
+            None => {}
+        }
+        self.looked = (now, self.log.durable_lsn() < self.log.assigned_lsn());
     }
 
     /// Notes when what is served next was received; this turn when it has not waited.
@@ -281,6 +335,22 @@ impl World for Surroundings {
     fn fetch(&mut self, fetch: Fetch) {
         self.fetches.push_back(fetch);
         self.fetch_bell.ring();
+    }
+
+    #[inline]
+    fn works(&mut self, work: Work) -> Work {
+        match self.working {
+            Some(before) if before != work => {
+                self.begins(work, self.started.elapsed());
+                before
+            }
+            _ => work,
+        }
+    }
+
+    fn may_go(&mut self, work: Work) -> bool {
+        self.charge(self.started.elapsed());
+        self.shares.may_go(work)
     }
 
     #[inline]

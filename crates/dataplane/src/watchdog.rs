@@ -12,6 +12,7 @@ use std::task::Waker;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::core::Work;
 use crate::cpu::{Thread, ran, steal_us, waited_us};
 use crate::hop::Mailbox;
 
@@ -27,11 +28,20 @@ const LOOP_MAX: Duration = Duration::from_millis(800);
 const STUCK_MAX: Duration = Duration::from_secs(30);
 
 macro_rules! tasks {
-    ($($(#[$doc:meta])* $name:ident = $word:literal,)*) => {
+    ($($(#[$doc:meta])* $name:ident = $word:literal, $work:ident;)*) => {
         /// What has the turn of a shard.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Task {
             $($(#[$doc])* $name,)*
+        }
+
+        impl Task {
+            /// Which kind of work it does, until it says otherwise.
+            pub(crate) const fn work(self) -> Work {
+                match self {
+                    $(Self::$name => Work::$work,)*
+                }
+            }
         }
 
         /// The words of tasks, in their order.
@@ -41,31 +51,35 @@ macro_rules! tasks {
 
 tasks! {
     /// A connection is accepted.
-    Accept = "accept",
+    Accept = "accept", Admin;
     /// Frames of a connection are taken, or it is closed.
-    Receive = "receive",
+    Receive = "receive", Append;
     /// What a commit made durable is answered.
-    Commit = "commit",
+    Commit = "commit", Append;
     /// The log is kicked, and may write in place.
-    Pump = "pump",
+    Pump = "pump", Append;
     /// What other shards and control say is taken.
-    Mail = "mail",
+    Mail = "mail", Append;
     /// Hops that waited for room go on.
-    Held = "held",
+    Held = "held", Append;
     /// A timer of the core is due.
-    Timer = "timer",
+    Timer = "timer", Admin;
     /// What is durable is given away to be settled.
-    Feed = "feed",
+    Feed = "feed", Settle;
     /// Bytes of a head log have come for a reader.
-    Fetch = "fetch",
+    Fetch = "fetch", CatchUp;
     /// A backlog is sent.
-    Send = "send",
+    Send = "send", Read;
     /// Connections are looked after.
-    Connections = "connections",
+    Connections = "connections", Admin;
     /// It shows that it turns.
-    Beat = "beat",
+    Beat = "beat", Admin;
+    /// Readers go on that were put off.
+    Readers = "readers", Read;
+    /// What was put off that was asked of the star as a whole is done.
+    Chores = "chores", Admin;
     /// It stops.
-    Drain = "drain",
+    Drain = "drain", Admin;
 }
 
 /// The heartbeat of one shard. It is written at every turn, so that nothing which others look at may lie on its cache lines.
@@ -105,8 +119,18 @@ impl Pulse {
 
     /// Notes in which task the shard stands still now.
     fn note_task(&self) {
+        self.stood_still_in.store(self.task_at() + 1, Ordering::Relaxed);
+    }
+
+    /// The task that has the turn.
+    pub(crate) fn task(&self) -> &'static str {
+        TASKS.get(usize::from(self.task_at())).copied().unwrap_or_default()
+    }
+
+    /// The place in [`TASKS`] of the task that has the turn.
+    fn task_at(&self) -> u8 {
         let [task, ..] = self.turn.load(Ordering::Relaxed).to_le_bytes();
-        self.stood_still_in.store(task + 1, Ordering::Relaxed);
+        task
     }
 
     /// The task in which the shard stood still last, if it ever did.

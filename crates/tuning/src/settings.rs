@@ -75,6 +75,8 @@ table::settings! {
         settle: Settle;
         /// A store on S3.
         s3: S3;
+        /// The time of each shard.
+        shares: Shares;
     }
 }
 
@@ -162,10 +164,31 @@ table::settings! {
     sections {}
 }
 
+table::settings! {
+    /// How a shard's time is divided among kinds of work, when several have work to do: each gets what its share is of the shares of those.
+    /// Time that others don't want is anybody's.
+    Shares under "shares." {
+        /// Share of appends, of what else changes a stream, and of their answers, in a shard's time: kinds of work divide it by their shares
+        /// where several have work to do, and what one leaves is the others'. Appends are never put off, and have work also while they wait for
+        /// their commit; a larger share puts the others off for longer.
+        append: u16 = 400, 1 => 1_000;
+        /// Share of records from memory, to readers and subscribers. What commits goes to subscribers at the tail at once, whatever this says.
+        read: u16 = 800, 1 => 1_000;
+        /// Share of records that left memory, to readers who are behind. Less keeps them from appends and takes them longer.
+        catch_up: u16 = 400, 1 => 1_000;
+        /// Share of what brings records into the standard store and forgets what is there. Too little lets the backlog grow, until appends are
+        /// refused.
+        settle: u16 = 400, 1 => 1_000;
+        /// Share of buckets, lists, and what the star tells of itself.
+        admin: u16 = 100, 1 => 1_000;
+    }
+    sections {}
+}
+
 impl Settings {
     /// Every setting there is, in the order of the documentation.
     pub fn all() -> impl Iterator<Item = &'static Setting> {
-        Self::ROWS.iter().chain(Log::ROWS).chain(Memory::ROWS).chain(Settle::ROWS).chain(S3::ROWS)
+        Self::ROWS.iter().chain(Log::ROWS).chain(Memory::ROWS).chain(Settle::ROWS).chain(S3::ROWS).chain(Shares::ROWS)
     }
 
     /// Connections of HTTP and of S2's clients, at most.

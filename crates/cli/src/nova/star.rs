@@ -12,7 +12,8 @@ use super::row::{Cell, Row};
 use super::{Star, row, stdout};
 
 /// Groups of what is counted of the star, by how names begin, and what they are in a line.
-const GROUPS: [(&str, &str); 6] = [
+const GROUPS: [(&str, &str); 7] = [
+    ("tenure_", "tenure: how long the star has served since its start, and what the head logs took to recover"),
     (
         "cost_",
         "cost: dollars a month at the list prices of S3, if it goes on as in the last cost_window_s; 0 for a directory",

@@ -13,6 +13,7 @@ use super::names::LOST_RECORDS_MAX;
 use super::read::{Job, Work, trimmed};
 use super::row::{Found, Row};
 use super::shard::Shard;
+use super::shares::Work as TimeOf;
 use super::span::{Damaged, Lies, Span, find};
 use super::verbs::deleted_meanwhile;
 use super::world::{Fetch, FetchError, World};
@@ -31,6 +32,8 @@ pub(super) enum Wait {
     History(Beyond),
     /// Room among what control is asked.
     Room,
+    /// That it is put off no more.
+    Turn,
 }
 
 /// What lay behind history when it was asked for.
@@ -165,11 +168,21 @@ impl Shard {
             extent.log == STANDARD_LOG && standard.get(extent.segment, extent.offset, extent.bytes).is_none()
         });
         let ticket = state.ticket(job);
+        let (is_due, is_under_way) = (std::mem::take(&mut state.is_due), state.work.is_under_way());
         let source = source(row, wanted, ticket, |extent| match extent.log {
             STANDARD_LOG => standard.get(extent.segment, extent.offset, extent.bytes),
             log if log == own_log => own.get(extent.segment, extent.offset, extent.bytes),
             _ => None,
         });
+        let kind = match source {
+            Source::Memory(_) => TimeOf::Read,
+            Source::Disk(_) | Source::History(_) => TimeOf::CatchUp,
+        };
+        let may_wait = kind == TimeOf::CatchUp || !is_under_way;
+        if may_wait && !is_due && !world.may_go(kind) {
+            self.readers.put_off(job, kind);
+            return false;
+        }
         match source {
             Source::Disk(fetch) => {
                 self.counts.fetches += 1;

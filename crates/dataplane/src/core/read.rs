@@ -2,6 +2,7 @@
 //!
 //! A reader walks a stream's records in order, a piece at a time: from the store, from a head log, from memory.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use slab::Slab;
@@ -17,6 +18,7 @@ use super::commit::{Answering, Call, Tail, To};
 use super::pieces::Wait;
 use super::row::{Found, Row};
 use super::shard::Shard;
+use super::shares::Work as TimeOf;
 use super::span::{Cursor, Damaged, Span, gather};
 use super::subscribe::Subscription;
 use super::verbs::deleted_meanwhile;
@@ -28,6 +30,15 @@ pub(crate) struct Readers {
     pub(super) jobs: Slab<Job>,
     generation: u32,
     pages: usize,
+    put_off: PutOff,
+}
+
+/// Readers that have had their share of the shard's time, in the order in which they go on: one that reads from memory, and one that
+/// catches up. Each stands there once at most.
+#[derive(Debug, Default)]
+struct PutOff {
+    reading: VecDeque<u64>,
+    catching_up: VecDeque<u64>,
 }
 
 /// A reader at work.
@@ -45,6 +56,8 @@ pub(crate) struct Job {
     pub(super) generation: u32,
     /// What it waits for.
     pub(super) waits: Option<Wait>,
+    /// It was put off, and its turn has come: one step of it is not held against its share.
+    pub(super) is_due: bool,
     /// What it is for.
     pub(super) work: Work,
 }
@@ -94,6 +107,12 @@ pub(crate) struct Page {
     payload: Vec<u8>,
 }
 
+impl PutOff {
+    fn of(&mut self, work: TimeOf) -> &mut VecDeque<u64> {
+        if work == TimeOf::CatchUp { &mut self.catching_up } else { &mut self.reading }
+    }
+}
+
 impl Readers {
     /// Pages and searches that are under way.
     pub(crate) fn pages(&self) -> usize {
@@ -118,6 +137,22 @@ impl Readers {
         let job = self.jobs.try_remove(job as usize)?;
         self.pages -= usize::from(!matches!(job.work, Work::Subscription(_)));
         Some(job)
+    }
+
+    /// Puts a reader off until its turn comes.
+    pub(super) fn put_off(&mut self, job: u32, work: TimeOf) {
+        let Some(state) = self.jobs.get_mut(job as usize) else { return };
+        state.waits = Some(Wait::Turn);
+        let ticket = state.ticket(job);
+        self.put_off.of(work).push_back(ticket);
+    }
+
+    /// Whether readers of a kind are put off.
+    pub(crate) fn has_put_off(&self, work: TimeOf) -> bool {
+        match work {
+            TimeOf::CatchUp => !self.put_off.catching_up.is_empty(),
+            _ => !self.put_off.reading.is_empty(),
+        }
     }
 
     /// The job that asked under this number.
@@ -158,7 +193,7 @@ impl Job {
 
     /// A reader that has not begun.
     pub(super) fn new((row, stream_id): (u32, StreamId), call: Call, begun: Duration, work: Work) -> Self {
-        Self { row, stream_id, call, begun, generation: 0, waits: None, work }
+        Self { row, stream_id, call, begun, generation: 0, waits: None, is_due: false, work }
     }
 }
 
@@ -187,6 +222,16 @@ impl Work {
             Self::Find { within, .. } => *within,
             Self::Page(page) => page.wanted(),
             Self::Subscription(subscription) => subscription.wanted(),
+        }
+    }
+
+    /// Whether it goes on without a look at its share, as far as memory reaches: a page that is begun is ended, and a subscription is
+    /// looked at between full frames, so that what commits goes out at once.
+    pub(super) fn is_under_way(&self) -> bool {
+        match self {
+            Self::Find { .. } => false,
+            Self::Page(page) => page.cursor.has_taken,
+            Self::Subscription(_) => true,
         }
     }
 
@@ -225,6 +270,27 @@ impl Page {
 }
 
 impl Shard {
+    /// Whether readers of a kind are put off.
+    pub(crate) fn has_put_off(&self, work: TimeOf) -> bool {
+        self.readers.has_put_off(work)
+    }
+
+    /// Goes on with readers of a kind that were put off: with the first at any rate, with more while there is time for them.
+    pub(crate) fn take_up(&mut self, work: TimeOf, world: &mut impl World) {
+        self.now = world.now();
+        let mut has_gone_on = false;
+        while !has_gone_on || world.may_go(work) {
+            let Some(ticket) = self.readers.put_off.of(work).pop_front() else { break };
+            let Some(job) = self.readers.of_ticket(ticket) else { continue };
+            let state = &mut self.readers.jobs[job as usize];
+            if state.waits == Some(Wait::Turn) {
+                (state.waits, state.is_due, has_gone_on) = (None, true, true);
+                self.go_on(job, world);
+            }
+        }
+        self.close_acks(world);
+    }
+
     /// A page of records.
     pub(super) fn read(&mut self, call: Call, read: &Read, world: &mut impl World) -> Result<Flow, Refusal> {
         let Some(row) = self.find_or_create(&read.address, |bucket| bucket.create_stream_on_read, world)? else {

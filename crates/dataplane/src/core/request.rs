@@ -10,6 +10,8 @@ use wire::message::{
 use wire::names::Address;
 use wire::refusal::Refusal;
 
+use super::shares::Work;
+
 /// A request that is not hot.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Request {
@@ -91,6 +93,25 @@ impl Request {
             Kind::StarGet => Self::StarGet(StarGet::get(head)?),
             kind => return Err(Refusal::invalid(format!("a client doesn't send frames of kind {kind:?}"))),
         })
+    }
+
+    /// Which kind of work it is.
+    pub(crate) fn work(&self) -> Work {
+        match self {
+            Self::Bucket(_) | Self::StreamList(_) | Self::StarGet(_) => Work::Admin,
+            Self::Read(_) | Self::Subscribe(_) | Self::Credit(_) | Self::Unsubscribe(_) => Work::Read,
+            Self::StreamCreate(_)
+            | Self::StreamGet(_)
+            | Self::StreamReconfigure(_)
+            | Self::StreamDelete(_)
+            | Self::Open(_)
+            | Self::Close(_)
+            | Self::AppendOnce(_)
+            | Self::CheckTail(_)
+            | Self::Trim(_)
+            | Self::Fence(_)
+            | Self::GetToken(_) => Work::Append,
+        }
     }
 
     /// Who answers it.

@@ -12,6 +12,7 @@ use super::commit::{Answering, Call, Tail, To};
 use super::read::{Job, Then, Work, trimmed};
 use super::row::{Found, Row};
 use super::shard::Shard;
+use super::shares::Work as TimeOf;
 use super::span::{Cursor, Damaged, Span, gather};
 use super::verbs::deleted_meanwhile;
 use super::world::{ConnId, Flow, World};
@@ -178,7 +179,11 @@ impl Shard {
     /// Sends what a subscription may get now: first of all that it is open. At the tail it waits for the next commit, and before its
     /// stream is made for that one.
     pub(super) fn pump(&mut self, job: u32, world: &mut impl World) {
+        let mut has_filled_a_frame = false;
         loop {
+            if std::mem::take(&mut has_filled_a_frame) && !world.may_go(TimeOf::Read) {
+                return self.readers.put_off(job, TimeOf::Read);
+            }
             let Some(state) = self.readers.jobs.get_mut(job as usize) else { return };
             let (call, stream_id, at) = (state.call, state.stream_id, state.row);
             let conn = call.conn;
@@ -202,6 +207,7 @@ impl Shard {
             let next = subscription.cursor.next;
             let is_whole = subscription.cursor.is_full || next >= tail || next < row.trim_point;
             if !subscription.payload.is_empty() && is_whole {
+                has_filled_a_frame = subscription.cursor.is_full;
                 send(subscription, row, conn, world);
                 self.timings.delivered();
                 continue;
@@ -225,6 +231,15 @@ impl Shard {
 
     /// Pumps subscriptions whose stream has got further; those that are too many for one turn have the next.
     pub(super) fn pump_woken(&mut self, world: &mut impl World) {
+        if self.woken.is_empty() {
+            return;
+        }
+        let before = world.works(TimeOf::Read);
+        self.pump_some_woken(world);
+        world.works(before);
+    }
+
+    fn pump_some_woken(&mut self, world: &mut impl World) {
         let mut bytes_left = PUMPED_BYTES_TURN_MAX;
         for _ in 0..PUMPED_TURN_MAX {
             if bytes_left <= 0 {

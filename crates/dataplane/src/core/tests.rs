@@ -13,6 +13,7 @@ mod readers;
 mod reads;
 mod retention;
 mod sessions;
+mod shares;
 mod simulation;
 mod timings;
 mod verbs;

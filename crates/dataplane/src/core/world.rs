@@ -8,6 +8,7 @@ use wire::handoff::{Full, Parcel, ToControl};
 use wire::ids::{Lsn, SegmentId, ShardId};
 
 use super::outbox::OutBuffer;
+use super::shares::Work;
 
 /// The two clocks, read once a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,6 +130,17 @@ pub(crate) trait World {
 
     /// A line is reached that a test may have chosen.
     fn reach(&mut self, _point: Point) {}
+
+    /// Work of this kind begins, and what was done before ends; which that was.
+    #[inline]
+    fn works(&mut self, work: Work) -> Work {
+        work
+    }
+
+    /// Whether work of this kind may go on, or is put off for others.
+    fn may_go(&mut self, _work: Work) -> bool {
+        true
+    }
 
     /// Random bytes for an id.
     fn random(&mut self) -> [u8; 10];

@@ -25,7 +25,9 @@ use wire::terms::Terms;
 
 use super::store::Store;
 use crate::core::outbox::OutBuffer;
-use crate::core::{ConnId, Fetch, FetchError, Flow, Now, Placement, Request, Shard, ShardConfig, Streams, World};
+use crate::core::{
+    ConnId, Fetch, FetchError, Flow, Now, Placement, Request, Shard, ShardConfig, Shares, Streams, Work, World,
+};
 
 /// The log, the clocks and the connections of a test.
 #[derive(Debug, Default)]
@@ -56,6 +58,8 @@ pub(super) struct Fake {
     pub(super) received_ms: Option<u64>,
     /// How long the last commit took.
     pub(super) took: CommitTimes,
+    /// How the shard's time is shared out; without it there is always time.
+    pub(super) shares: Option<Shares>,
     minted: u64,
 }
 
@@ -145,6 +149,10 @@ impl World for Fake {
         }
         self.parcels.push_back((upto, parcel));
         Ok(())
+    }
+
+    fn may_go(&mut self, work: Work) -> bool {
+        self.shares.as_mut().is_none_or(|shares| shares.may_go(work))
     }
 
     fn random(&mut self) -> [u8; 10] {
