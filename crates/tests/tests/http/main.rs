@@ -11,3 +11,4 @@ mod plane;
 mod reads;
 mod star;
 mod subscribers;
+mod watching;

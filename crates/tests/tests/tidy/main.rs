@@ -6,6 +6,7 @@
 mod advisories;
 mod copies;
 mod cores;
+mod dashboard;
 mod docs;
 mod files;
 mod fuzzing;
