@@ -43,8 +43,15 @@ pub(super) fn stream(name: &str) -> Result<Key, String> {
 /// A segment of a path, decoded.
 ///
 /// # Errors
-/// When it is not UTF-8 once it is decoded.
+/// When it is not UTF-8 once it is decoded, and for a `%` that two hexadecimal digits don't follow: it would be another name, kept as it is.
 pub(super) fn segment(encoded: &str) -> Result<String, String> {
+    let is_escape = |rest: &str| rest.as_bytes().get(..2).is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
+    if let Some(rest) = encoded.split('%').skip(1).find(|rest| !is_escape(rest)) {
+        let shown: String = rest.chars().take(2).collect();
+        return Err(format!(
+            "a segment of the path has '%{shown}', which is no escape: two hexadecimal digits follow a '%'"
+        ));
+    }
     let decoded = percent_decode_str(encoded).decode_utf8();
     decoded.map(std::borrow::Cow::into_owned).map_err(|_| "a segment of the path is not UTF-8".to_owned())
 }
@@ -77,6 +84,14 @@ pub(super) fn moment(ms: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_segment_is_decoded_once_and_what_is_no_escape_is_refused() {
+        assert_eq!(segment("a%2Fb%25zz"), Ok("a/b%zz".to_owned()));
+        for wrong in ["ev%zz", "ev%", "ev%2", "ev%é0", "%ff"] {
+            assert!(segment(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn moments_are_those_of_the_calendar() {
