@@ -29,6 +29,8 @@ use producer::Producer;
 
 const RECORD_BYTES_MAX: usize = 1 << 20;
 const SUBSCRIBERS_MAX: u32 = 20_000;
+/// Time beyond the run for records that are late.
+const LATE_MAX: Duration = Duration::from_secs(1);
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 
 /// What to append and follow.
@@ -91,6 +93,17 @@ impl SubscribeOptions {
         if !(1..=SUBSCRIBERS_MAX).contains(&self.subscribers) {
             return Err(BenchError::option("subscribers", self.subscribers, format!("1 to {SUBSCRIBERS_MAX}")));
         }
+        let is_host_and_port = |at: &str| {
+            at.rsplit_once(':')
+                .is_some_and(|(host, port)| !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok())
+        };
+        if let Some(at) = self.sse.as_ref().filter(|at| !is_host_and_port(at)) {
+            return Err(BenchError::option(
+                "sse",
+                at,
+                "the host and port where nova's HTTP listens, such as 127.0.0.1:8080",
+            ));
+        }
         let stands_in_a_path = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
         if self.sse.is_some() && !self.key_prefix.chars().all(stands_in_a_path) {
             let range = "letters, digits, '-', '.', '_' and '~' where server-sent events are followed";
@@ -116,6 +129,8 @@ pub struct SubscribeReport {
     pub settings: SubscribeOptions,
     /// Records that each subscriber got, all of them in order and once.
     pub records: u64,
+    /// Records that were due and never sent.
+    pub unsent: u64,
     /// From when a record was due to its ack, in microseconds.
     pub ack_us: Quantiles,
     /// From when a record was due to its arrival at a subscriber, in microseconds, of all subscribers.
@@ -161,7 +176,12 @@ struct Live {
     has_failed: AtomicBool,
     acks: AtomicU64,
     measured_ns: u64,
-    records: u64,
+    /// When no more are sent.
+    end_ns: u64,
+    /// Records that are due until then.
+    due: u64,
+    /// Those that are sent in the end: as many as are due, until it is known to be fewer.
+    records: AtomicU64,
 }
 
 /// When a record was due, as the first bytes of its body, which every surface carries as they are.
@@ -207,7 +227,9 @@ pub fn run(options: &SubscribeOptions, on_progress: OnProgress<'_>) -> Result<Su
         has_failed: AtomicBool::new(false),
         acks: AtomicU64::new(0),
         measured_ns: crate::load::nanoseconds(options.warm_up),
-        records: records_of(options),
+        end_ns: crate::load::nanoseconds(options.warm_up + options.duration + LATE_MAX),
+        due: records_of(options),
+        records: AtomicU64::new(records_of(options)),
     };
     let (acks, deliveries) = thread::scope(|scope| {
         let producing = scope.spawn(|| live.took(options, 0, || producer.run(options, &live)));
@@ -218,15 +240,20 @@ pub fn run(options: &SubscribeOptions, on_progress: OnProgress<'_>) -> Result<Su
     let ((acks, producing), (deliveries, following)) = (acks?, deliveries?);
     let (ack_us, end_to_end_us) = (acks.quantiles(), deliveries.quantiles());
     let generator = GeneratorUse::of(&[producing, following]);
+    let records = live.records.load(Ordering::Relaxed);
+    let unsent = live.due - records;
+    let behind = (unsent > 0)
+        .then(|| format!("{unsent} records that were due were never sent: acks came too slowly for this rate"));
     Ok(SubscribeReport {
         made,
         settings: options.clone(),
-        records: live.records,
+        records,
+        unsent,
         ack_us,
         end_to_end_us,
         behind_ack_us: end_to_end_us.p50.zip(ack_us.p50).map(|(end_to_end, ack)| end_to_end - ack),
         generator,
-        warnings: generator.warning().into_iter().collect(),
+        warnings: behind.into_iter().chain(generator.warning()).collect(),
     })
 }
 
@@ -288,7 +315,7 @@ fn watch(live: &Live, on_progress: OnProgress<'_>, is_over: &dyn Fn() -> bool) {
         on_progress(&Progress {
             step: if is_warm { Step::Measuring } else { Step::WarmUp },
             elapsed,
-            percent: Some(100.0 * as_f64(answers) / as_f64(live.records)),
+            percent: Some(100.0 * as_f64(answers) / as_f64(live.due)),
             answers,
             answers_per_s: meter.per_s(answers, elapsed),
         });

@@ -263,6 +263,8 @@ fn options_of_subscribers_that_make_no_sense_are_refused_by_name() {
         ("subscribers", SubscribeOptions { subscribers: 0, ..live(&server) }),
         ("rate", SubscribeOptions { rate: f64::NAN, ..live(&server) }),
         ("duration", SubscribeOptions { duration: Duration::ZERO, ..live(&server) }),
+        ("sse", SubscribeOptions { sse: Some("http://127.0.0.1:1".to_owned()), ..live(&server) }),
+        ("sse", SubscribeOptions { sse: Some("127.0.0.1".to_owned()), ..live(&server) }),
         (
             "key_prefix",
             SubscribeOptions { sse: Some(server.addr.clone()), key_prefix: "a/b".to_owned(), ..live(&server) },
@@ -283,6 +285,15 @@ fn live_subscribers_get_every_record_and_its_delay() {
     assert_eq!((report.ack_us.samples, report.end_to_end_us.samples), (125, 375), "{report}");
     let json = serde_json::to_value(&report).unwrap();
     assert!(json["end_to_end_us"]["p50"].is_f64() && json["behind_ack_us"].is_f64(), "{json}");
+}
+
+#[test]
+fn a_rate_that_acks_do_not_keep_up_with_ends_in_time_and_is_told() {
+    let server = Scripted::start(Fault::None, WINDOW);
+    let options = SubscribeOptions { rate: 1e12, duration: Duration::from_millis(50), ..live(&server) };
+    let report = subscribe::run(&options, &mut |_| ()).unwrap();
+    assert!(report.unsent > 0 && report.warnings[0].contains("never sent"), "{report}");
+    assert_eq!(server.ends(), vec![report.records]);
 }
 
 #[test]

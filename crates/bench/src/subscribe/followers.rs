@@ -1,6 +1,7 @@
 //! How does one thread follow a stream over many connections?
 
 use std::io::{self, ErrorKind, Read};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use mio::net::TcpStream;
@@ -87,14 +88,18 @@ impl Followers {
             let watched = poll.registry().register(&mut follower.stream, Token(number), Interest::READABLE);
             watched.map_err(system("watching a socket"))?;
         }
-        let end = self.from.after(live.records);
         let (mut latencies, mut scratch) = (Latencies::new(), vec![0; SCRATCH_BYTES]);
         let mut events = Events::with_capacity(EVENTS_MAX);
         // Records may be far apart: what is waited for at most is the time between two, and an answer's.
         let silence_max = Duration::from_secs_f64(1.0 / options.rate) + ANSWER_MAX;
         let mut heard = Instant::now();
-        let mut left = self.all.len();
-        while left > 0 && !live.has_failed() {
+        while !live.has_failed() {
+            // It is less than was due when acks come too slowly for the rate.
+            let end = self.from.after(live.records.load(Ordering::Relaxed));
+            let left = self.all.iter().filter(|follower| follower.next() < end).count();
+            if left == 0 {
+                break;
+            }
             match poll.poll(&mut events, Some(WAIT_MAX)) {
                 Err(error) if error.kind() != ErrorKind::Interrupted => {
                     return Err(system("waiting for sockets")(error));
@@ -108,10 +113,7 @@ impl Followers {
                 return Err(broken(&self.addr, left, late));
             }
             for event in &events {
-                let follower = &mut self.all[event.token().0];
-                let was_behind = follower.next() < end;
-                follower.receive(&self.addr, &mut scratch, live, &mut latencies)?;
-                left -= usize::from(was_behind && follower.next() >= end);
+                self.all[event.token().0].receive(&self.addr, &mut scratch, live, &mut latencies)?;
             }
         }
         Ok(latencies)

@@ -57,7 +57,8 @@ impl Producer {
             live.acks.store(producer.acked, Ordering::Relaxed);
             Ok::<_, BenchError>(())
         };
-        for no in 1..=live.records {
+        let mut sent = 0;
+        for no in 1..=live.due {
             let due = live.clock.at(due_ns(no));
             while Instant::now() < due {
                 take(&mut self, due)?;
@@ -68,10 +69,15 @@ impl Producer {
             if live.has_failed() {
                 return Ok(latencies);
             }
+            if live.clock.now_ns() >= live.end_ns {
+                break;
+            }
+            sent = no;
             Stamp::put(due_ns(no), &mut body);
             self.append(no, &body)?;
         }
-        while self.acked < live.records && !live.has_failed() {
+        live.records.store(sent, Ordering::Relaxed);
+        while self.acked < sent && !live.has_failed() {
             self.wait_for_more(&mut take)?;
         }
         Ok(latencies)

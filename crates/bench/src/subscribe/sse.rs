@@ -2,12 +2,15 @@
 //!
 //! The answer is one chunked body without an end (RFC 9112 section 7.1), an event a record, with its sequence number as its id.
 
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 use memchr::memmem;
+use serde::Deserialize;
 use wire::ids::SeqNum;
 use wire::names::Address;
+use wire::reason::Reason;
+use wire::refusal::Refusal;
 
 use super::Stamp;
 use super::followers::Delivery;
@@ -38,7 +41,10 @@ impl Sse {
     /// Connects and subscribes from `from` on; the socket does not block.
     pub(super) fn open(http: &str, address: &Address, from: SeqNum) -> Result<(TcpStream, Self), BenchError> {
         let connect = |source| BenchError::Connect { addr: http.to_owned(), source };
-        let broke = |source| broken(http, 1, source);
+        let broke = |source: io::Error| match source.kind() {
+            ErrorKind::WouldBlock => broken(http, 1, io::Error::new(ErrorKind::TimedOut, "no answer in time")),
+            _ => broken(http, 1, source),
+        };
         let mut stream = TcpStream::connect(http).map_err(connect)?;
         stream.set_nodelay(true).and_then(|()| stream.set_read_timeout(Some(ANSWER_MAX))).map_err(connect)?;
         // Options with a key that a path can't hold as it is were refused.
@@ -49,12 +55,14 @@ impl Sse {
         stream.write_all(request.as_bytes()).map_err(broke)?;
         let mut chunks = Vec::new();
         let head_bytes = loop {
-            if let Some(head_bytes) = head_of(&chunks)? {
-                break head_bytes;
+            match head_of(&chunks).map_err(|what| no_surface(http, &what))? {
+                Some(Head { status: 200, bytes }) => break bytes,
+                Some(Head { status, bytes }) => return Err(refused(http, status, &chunks[bytes..], &mut stream)),
+                None => {}
             }
             let mut more = [0; 4 << 10];
             match stream.read(&mut more).map_err(broke)? {
-                0 => return Err(BenchError::Closed { addr: http.to_owned(), in_flight: 1 }),
+                0 => return Err(no_surface(http, "it ends the connection")),
                 bytes => chunks.extend_from_slice(&more[..bytes]),
             }
         };
@@ -109,21 +117,64 @@ impl Sse {
     }
 }
 
-/// How long the head of an answer is that is all there, and takes the subscription.
-fn head_of(bytes: &[u8]) -> Result<Option<usize>, BenchError> {
+/// The head of an answer.
+#[derive(Debug, PartialEq, Eq)]
+struct Head {
+    status: u16,
+    /// How long it is.
+    bytes: usize,
+}
+
+/// The head that `bytes` begin with; none while it is not all there, and what they are otherwise when it is none.
+fn head_of(bytes: &[u8]) -> Result<Option<Head>, String> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut head = httparse::Response::new(&mut headers);
     match head.parse(bytes) {
-        Ok(httparse::Status::Complete(head_bytes)) if head.code == Some(200) => Ok(Some(head_bytes)),
+        Ok(httparse::Status::Complete(head_bytes)) => {
+            Ok(Some(Head { status: head.code.unwrap_or_default(), bytes: head_bytes }))
+        }
         Ok(httparse::Status::Partial) if bytes.len() < HEAD_BYTES_MAX => Ok(None),
-        _ => Err(not_understood("an answer with events", bytes)),
+        _ => Err("what answers there speaks no HTTP".to_owned()),
     }
+}
+
+/// Why nova refuses a subscription, as its answer says.
+fn refused(http: &str, status: u16, body: &[u8], stream: &mut TcpStream) -> BenchError {
+    let mut body = body.to_vec();
+    // It is one object, which may come in pieces; what does not come in time is no answer of nova's.
+    let told = loop {
+        let told = serde_json::from_slice::<Told>(&body);
+        let mut more = [0; 4 << 10];
+        match (&told, stream.read(&mut more)) {
+            (Err(error), Ok(bytes)) if error.is_eof() && bytes > 0 && body.len() < HEAD_BYTES_MAX => {
+                body.extend_from_slice(&more[..bytes]);
+            }
+            _ => break told,
+        }
+    };
+    let Ok(Told { code, message }) = told else {
+        return no_surface(http, &format!("it answers with status {status}"));
+    };
+    let reason = Reason::ALL.iter().copied().find(|reason| reason.word() == code).unwrap_or(Reason::Internal);
+    BenchError::Refused { request: "following by server-sent events", refusal: Refusal::new(reason, message) }
+}
+
+/// What nova says of a request that it refuses, as far as it is needed.
+#[derive(Debug, Deserialize)]
+struct Told {
+    code: String,
+    message: String,
+}
+
+fn no_surface(http: &str, why: &str) -> BenchError {
+    BenchError::option("sse", http, format!("the host and port where nova's HTTP listens: {why}"))
 }
 
 /// Where the data of the first chunk lies and where it ends; none while it is not all there.
 fn chunk_of(bytes: &[u8]) -> Result<Option<(std::ops::Range<usize>, usize)>, BenchError> {
     match httparse::parse_chunk_size(bytes) {
-        Ok(httparse::Status::Complete((_, 0))) => Err(not_understood("more events", b"the end of all")),
+        // The end of all: the star stops, and closes the connection.
+        Ok(httparse::Status::Complete((_, 0))) => Ok(None),
         Ok(httparse::Status::Complete((from, data_bytes))) => {
             let data_bytes = usize::try_from(data_bytes).ok().filter(|bytes| *bytes <= CHUNK_BYTES_MAX);
             let end = from + data_bytes.ok_or_else(|| not_understood("a chunk of at most 64 MiB", bytes))?;

@@ -9,7 +9,15 @@ use crate::subscribe::Live;
 
 fn live() -> Live {
     let (has_failed, acks) = (AtomicBool::new(false), AtomicU64::new(0));
-    Live { clock: Clock::start(), has_failed, acks, measured_ns: 0, records: 2 }
+    Live {
+        clock: Clock::start(),
+        has_failed,
+        acks,
+        measured_ns: 0,
+        end_ns: u64::MAX,
+        due: 2,
+        records: AtomicU64::new(2),
+    }
 }
 
 fn sse() -> Sse {
@@ -56,18 +64,45 @@ fn what_is_out_of_order_or_no_record_ends_the_run() {
         let (_, _, outcome) = taken(&chunk(text), 64);
         assert!(matches!(outcome, Err(BenchError::Peer { .. })), "{text}: {outcome:?}");
     }
-    for bytes in [&b"0\r\n\r\n"[..], b"no number\r\n", b"ffffffffffffffff\r\n", b"fffffffff\r\n"] {
+    for bytes in [&b"no number\r\n"[..], b"ffffffffffffffff\r\n", b"fffffffff\r\n"] {
         let (_, _, outcome) = taken(bytes, 64);
         assert!(matches!(outcome, Err(BenchError::Peer { .. })), "{bytes:?}: {outcome:?}");
     }
 }
 
 #[test]
-fn a_head_that_takes_no_subscription_is_told() {
+fn a_head_is_found_whole_and_what_is_none_is_told() {
     let fine = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\nd\r\n";
-    assert_eq!(head_of(fine).unwrap(), Some(fine.len() - 3));
-    assert_eq!(head_of(&fine[..30]).unwrap(), None);
-    for refused in [&b"HTTP/1.1 404 Not Found\r\n\r\n"[..], b"SSH-2.0-OpenSSH\r\n", &[b'x'; HEAD_BYTES_MAX]] {
-        assert!(matches!(head_of(refused), Err(BenchError::Peer { .. })), "{refused:?}");
+    assert_eq!(head_of(fine), Ok(Some(Head { status: 200, bytes: fine.len() - 3 })));
+    assert_eq!(head_of(&fine[..30]), Ok(None));
+    assert!(matches!(head_of(b"HTTP/1.1 404 Not Found\r\n\r\n"), Ok(Some(Head { status: 404, .. }))));
+    for none in [&b"SSH-2.0-OpenSSH\r\n"[..], b"NOVA\x02\x06\0\0", &[b'x'; HEAD_BYTES_MAX]] {
+        assert!(head_of(none).is_err(), "{none:?}");
+    }
+}
+
+/// What a subscription is told by a server that gives this answer and closes.
+fn opened(answer: &'static [u8]) -> BenchError {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    let serving = std::thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
+        let mut request = [0; 1024];
+        let _bytes = stream.read(&mut request).unwrap();
+        stream.write_all(answer).unwrap();
+    });
+    let error = Sse::open(&at, &Address::new("bench", "key").unwrap(), SeqNum::ZERO).map(drop).unwrap_err();
+    serving.join().unwrap();
+    error
+}
+
+#[test]
+fn a_refusal_is_told_in_its_words_and_whoever_is_not_nova_is_named() {
+    let refusal = b"HTTP/1.1 404 Not Found\r\ncontent-length: 56\r\n\r\n{\"code\":\"not_found\",\"message\":\"there is no such stream\"}";
+    let error = opened(refusal);
+    assert_eq!((error.reason(), error.to_string().contains("no such stream")), (Reason::NotFound, true), "{error}");
+    for strange in [&b"HTTP/1.1 404 Not Found\r\n\r\n"[..], b"220 mail\r\n", b""] {
+        let error = opened(strange);
+        assert!(error.to_string().starts_with("sse is 127.0.0.1:"), "{error}");
     }
 }
