@@ -22,7 +22,7 @@ use crate::machine::{CpuList, Machine, Told, chosen};
 
 use journal::{Journal, Note};
 pub use script::script;
-pub use sysctl::sysctl;
+pub use sysctl::{settings_lost, sysctl};
 pub use units::{Fit, Service, Unit, units};
 
 /// Why nothing could be changed or restored.

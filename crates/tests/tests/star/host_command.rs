@@ -214,6 +214,25 @@ fn novad_takes_the_plan_and_the_units_name_it() {
     assert_eq!(told.count(), 2, "both are told of the store:\n{units}");
     assert!(units.lines().any(|line| line == format!("ReadWritePaths={data} {store}")), "{units}");
     assert!(units.lines().any(|line| line == "LimitMEMLOCK=infinity"), "{units}");
+    for path in ["/var/lib/my nova", "/var/lib/a%b"] {
+        let refused = host(Path::new(path), &["systemd"]);
+        assert!(
+            refused.code == Some(1) && refused.stderr.contains(&format!("--data is '{path}'")),
+            "{}",
+            refused.stderr
+        );
+    }
+}
+
+#[test]
+fn a_file_of_sysctls_is_not_written_over_one_that_sets_more() {
+    let scratch = Scratch::new();
+    let file = scratch.join("90-nova.conf");
+    fs::write(&file, "nova.of_another = 1\n").expect("a file");
+    let at = file.to_str().expect("a path");
+    let refused = host(&scratch.join("data"), &["script", "--sysctl", at]);
+    assert!(refused.code == Some(1) && refused.stderr.contains("sets nova.of_another"), "{}", refused.stderr);
+    assert_eq!(fs::read_to_string(&file).expect("a file"), "nova.of_another = 1\n");
 }
 
 #[test]

@@ -25,5 +25,16 @@ pub fn sysctl(findings: &[Finding]) -> String {
     out
 }
 
+/// The settings that a file of `/etc/sysctl.d` has and another one has not.
+#[must_use]
+pub fn settings_lost(before: &str, after: &str) -> Vec<String> {
+    let names = |text: &str| -> Vec<String> {
+        let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';']));
+        lines.filter_map(|line| Some(line.split_once('=')?.0.trim().to_owned())).collect()
+    };
+    let kept = names(after);
+    names(before).into_iter().filter(|name| !kept.contains(name)).collect()
+}
+
 /// Where the kernel's settings lie as files.
 const SYSCTLS: &str = "/proc/sys/";

@@ -1,6 +1,9 @@
 use std::path::{Path, PathBuf};
 
-use super::{ChangeError, Done, Fit, Outcome, Service, Unit, apply, is_same, preview, restore, script, sysctl, units};
+use super::{
+    ChangeError, Done, Fit, Outcome, Service, Unit, apply, is_same, preview, restore, script, settings_lost, sysctl,
+    units,
+};
 use crate::machine::tests::fake::Fake;
 use crate::plan::{Goal, HostPlan};
 use crate::settings::{Listener, SHARDS_MAX, Settings, StoreAddress};
@@ -323,6 +326,13 @@ fn a_file_of_sysctls_has_what_is_off_and_nothing_else() {
     assert!(!text.contains("tcp_max_syn_backlog"), "it is good: {text}");
     fake.file(SWAPPINESS, "1\n");
     assert!(!sysctl(&fake.findings()).contains("swappiness"));
+}
+
+#[test]
+fn what_a_file_of_sysctls_would_lose_is_named() {
+    let before = "# a word\nvm.swappiness = 1\n ; another\nnet.core.somaxconn=4096\n\n";
+    assert_eq!(settings_lost(before, "net.core.somaxconn = 9000\n"), ["vm.swappiness"]);
+    assert_eq!(settings_lost(before, before), Vec::<String>::new());
 }
 
 #[test]

@@ -157,6 +157,9 @@ impl ScriptArgs {
         if self.file.as_os_str() == "-" {
             return Ok(io::stdout().lock().write_all(script.as_bytes())?);
         }
+        if self.sysctl {
+            self.refuse_to_lose(&script)?;
+        }
         let file = self.file.display();
         write(&self.file, &script)?;
         if output == Output::Text && !self.sysctl {
@@ -166,8 +169,34 @@ impl ScriptArgs {
     }
 }
 
+impl ScriptArgs {
+    /// What holds here is not written, so that a file which made it hold would be emptied by the next one over it.
+    fn refuse_to_lose(&self, after: &str) -> Result<(), Failure> {
+        let before = fs::read_to_string(&self.file).unwrap_or_default();
+        let lost = change::settings_lost(&before, after);
+        if lost.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::Local(format!(
+            "{} sets {}, which is as it should be here and would not be set any more: name another file, or remove this one",
+            self.file.display(),
+            lost.join(", ")
+        )))
+    }
+}
+
 fn write(file: &Path, text: &str) -> Result<(), Failure> {
     fs::write(file, text).map_err(|error| Failure::Local(format!("{} can't be written: {error}", file.display())))
+}
+
+/// systemd cuts words at spaces, and reads quotes, `%`, `$` and backslashes as its own.
+fn refuse_what_units_change(what: &str, text: &str) -> Result<(), Failure> {
+    match text.chars().find(|c| c.is_whitespace() || c.is_control() || "\"'\\%$;".contains(*c)) {
+        None => Ok(()),
+        Some(c) => Err(Failure::Local(format!(
+            "{what} is '{text}': a unit of systemd reads {c:?} in it otherwise; name a path without spaces, quotes, backslashes, '%', '$' and ';'"
+        ))),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -208,6 +237,17 @@ impl SystemdArgs {
             goal: looked.goal,
             device: looked.machine.device.clone(),
         };
+        let (data, store) = (looked.settings.data.display().to_string(), looked.settings.store.to_string());
+        let (novad, config) = (service.novad.display().to_string(), service.config.display().to_string());
+        for (what, text) in [
+            ("--data", &data),
+            ("--store", &store),
+            ("--bin-dir", &novad),
+            ("--config-file", &config),
+            ("--user", &service.user),
+        ] {
+            refuse_what_units_change(what, text)?;
+        }
         let fit = if self.any_host { Fit::Any } else { Fit::Host(&looked.plan) };
         let units = change::units(&service, fit, &looked.settings);
         if let Some(dir) = self.dir {
